@@ -1,0 +1,15 @@
+# Finds llama.cpp built in the cache: targets cairn_llama_cpp (library) and
+# cairn_llama_common (chat templates; the server only).
+set(CAIRN_LLAMA_SRC "" CACHE PATH "llama.cpp sources")
+set(CAIRN_LLAMA_BUILD "" CACHE PATH "llama.cpp build folder with bin/")
+if(NOT CAIRN_LLAMA_SRC)
+  set(CAIRN_LLAMA_SRC $ENV{HOME}/.cache/cairn-build/llama.cpp/fd570ef54b10/src)
+  set(CAIRN_LLAMA_BUILD $ENV{HOME}/.cache/cairn-build/llama.cpp/fd570ef54b10/cpu)
+endif()
+set(_bin ${CAIRN_LLAMA_BUILD}/bin)
+add_library(cairn_llama_cpp INTERFACE)
+target_include_directories(cairn_llama_cpp SYSTEM INTERFACE ${CAIRN_LLAMA_SRC}/include ${CAIRN_LLAMA_SRC}/ggml/include)
+target_link_libraries(cairn_llama_cpp INTERFACE ${_bin}/libllama.so ${_bin}/libggml.so ${_bin}/libggml-base.so)
+add_library(cairn_llama_common INTERFACE)
+target_include_directories(cairn_llama_common SYSTEM INTERFACE ${CAIRN_LLAMA_SRC}/common ${CAIRN_LLAMA_SRC}/vendor)
+target_link_libraries(cairn_llama_common INTERFACE cairn_llama_cpp ${_bin}/libllama-common.so)

@@ -1,0 +1,105 @@
+/* llama.h - durable prefix caching for a program on stock llama.cpp.
+ *
+ *     cairn_llama *cache;
+ *     cairn_llama_open(model, ctx, &options, &cache, &error);
+ *     ...
+ *     uint32_t n = 0;
+ *     cairn_llama_restore(cache, seq, tokens, n_tokens, &n);   // KV of [0,n) is in seq
+ *     for (each llama_decode of a chunk of the rest)
+ *         cairn_llama_record(cache, seq, tokens, n_decoded);   // pages leave while prefill runs
+ *     cairn_llama_record_end(cache, seq, tokens, n_decoded);   // and the short last page
+ *     cairn_llama_close(cache);
+ *
+ * All calls that take a cache belong to the one thread that calls
+ * llama_decode() on its context. Links libcairn-llama. */
+#ifndef CAIRN_LLAMA_H
+#define CAIRN_LLAMA_H
+
+#include "cairn/store.h"
+#include <llama.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cairn_llama cairn_llama; /* opaque */
+
+typedef struct cairn_llama_adapter { /* a LoRA adapter set on the context */
+    const char *path;
+    float       scale;
+} cairn_llama_adapter;
+
+typedef struct cairn_llama_options {
+    /* What the model and the context were created from: KV depends on it and
+     * llama.cpp has no way to ask. Both required; copied. */
+    const struct llama_model_params   *model_params;
+    const struct llama_context_params *context_params;
+    const char *const                 *model_paths; /* all shards, in order; required */
+    uint32_t                           n_model_paths;
+    const cairn_llama_adapter         *adapters; /* as set by llama_set_adapters_lora; NULL: none */
+    uint32_t                           n_adapters;
+    const char                        *salt; /* tenant; NULL: none */
+
+    cairn_store *store;        /* borrowed; must outlive the cache */
+    llama_seq_id scratch_seq;  /* a sequence id nobody else uses; 0: n_seq_max - 1 */
+    uint32_t     run_tokens;   /* pages joined per import or export; 0: 2048 */
+    uint32_t     n_readers;    /* threads that read ahead; 0: number of cores, at most 16 */
+    uint32_t     grid_tokens;  /* > 0: reproducible, see DESIGN: restores and pages end on this grid */
+    bool         pageable;     /* do not use memory pinned for the device (for measurements) */
+    /* Weights digest. NULL: computed by open, with its progress given here. */
+    const cairn_digest *weights;
+    bool (*progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes);
+    void *progress_ctx;
+} cairn_llama_options;
+
+/* Finds out which memory the context has and whether the recipe for it holds
+ * (a self-test of some tokens in scratch_seq, which must be empty).
+ * Refuses a context in which it can't run and names the parameters to set:
+ * kv_unified must be true and n_seq_max at least 2. A model whose memory is not
+ * attention alone opens, restores nothing, and says why in
+ * cairn_llama_unsupported(). Errors: CAIRN_EINVAL, CAIRN_EIO, CAIRN_ENOMEM,
+ * CAIRN_ECANCELED; `error` has the text. */
+CAIRN_API CAIRN_MUST_USE cairn_status cairn_llama_open(struct llama_model *model, struct llama_context *ctx,
+                                                       const cairn_llama_options *options, cairn_llama **ret_cache,
+                                                       cairn_error *error);
+CAIRN_API void cairn_llama_close(cairn_llama *cache); /* accepts NULL; does not close the store */
+
+/* NULL when pages can be stored; else a sentence why not. */
+CAIRN_API const char *cairn_llama_unsupported(const cairn_llama *cache);
+CAIRN_API const cairn_identity *cairn_llama_identity(const cairn_llama *cache);
+
+typedef struct cairn_llama_restored {
+    uint32_t   n_tokens;     /* KV of [0, n_tokens) is in the sequence now */
+    uint32_t   from_store;   /* of them, tokens that came from the store */
+    uint64_t   bytes;        /* payload imported */
+    uint64_t   elapsed_ns;
+    cairn_miss miss;         /* why not more */
+} cairn_llama_restored;
+
+/* Brings KV for the longest stored prefix of tokens[0..n_tokens) into `seq`.
+ * The sequence must hold positions 0..n_resident-1 of the same tokens, and
+ * nothing else; n_resident may be 0. At most n_tokens - 1 are restored, so that
+ * the caller always decodes one token and gets logits. Never fails a request:
+ * CAIRN_OK with n_tokens == n_resident is a miss. After an error of the runtime
+ * the sequence holds exactly [0, ret->n_tokens).
+ * Errors: CAIRN_EINVAL only. */
+CAIRN_API CAIRN_MUST_USE cairn_status cairn_llama_restore(cairn_llama *cache, llama_seq_id seq,
+                                                          const llama_token *tokens, uint32_t n_tokens,
+                                                          uint32_t n_resident, cairn_llama_restored *ret_restored);
+
+/* Offers the complete pages of [0, n_tokens), all decoded into `seq`, to the
+ * store. Pages already stored cost one stat each; others are exported while the
+ * writer has room, the rest at the next call. Never fails a request.
+ * In reproducible mode only pages whose grid chunk is complete are taken, and
+ * n_tokens must count prefilled tokens alone. */
+CAIRN_API void cairn_llama_record(cairn_llama *cache, llama_seq_id seq, const llama_token *tokens, uint32_t n_tokens);
+/* The same for the end of a prompt or answer: also the short last page (not in
+ * reproducible mode), waiting up to 2 s for the writer to have room; what does
+ * not fit then is given up from the end backwards and counted. */
+CAIRN_API void cairn_llama_record_end(cairn_llama *cache, llama_seq_id seq, const llama_token *tokens,
+                                      uint32_t n_tokens);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,54 @@
+/* chat.h - chat templates, tool-call parsing and JSON schema grammars of
+ * llama.cpp's `common`, behind extern "C": JSON text in and out. Every C++
+ * exception ends at this border as a status and a text. [any thread, one at a
+ * time per cairn__chat] */
+#ifndef CAIRN_LLAMA_CHAT_H
+#define CAIRN_LLAMA_CHAT_H
+
+#include "llama/runtime.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cairn__chat cairn__chat;
+
+/* The model's own template; template_text overrides it when not NULL.
+ * CAIRN_ENOTSUP: the model has none. */
+CAIRN_MUST_USE cairn_status cairn__chat_create(const cairn__runtime *rt, const char *template_text,
+                                               cairn__chat **ret_chat, cairn_error *error);
+void cairn__chat_destroy(cairn__chat *chat);
+
+/* A rendered prompt and what is needed to read the answer. All strings owned by
+ * the struct; free with cairn__chat_prompt_done(). */
+typedef struct cairn__chat_prompt {
+    char       *prompt;
+    char       *grammar; /* NULL: none */
+    bool        grammar_lazy;
+    char      **trigger_patterns;
+    uint32_t    n_trigger_patterns;
+    int32_t    *trigger_tokens;
+    uint32_t    n_trigger_tokens;
+    char      **stops; /* additional stop strings of the format */
+    uint32_t    n_stops;
+    void       *parser; /* opaque, for cairn__chat_parse() */
+} cairn__chat_prompt;
+
+/* request_json: an object with `messages` and optionally `tools`,
+ * `tool_choice`, `parallel_tool_calls`, `response_format`,
+ * `chat_template_kwargs`, `reasoning_effort`, as in the chat completions API,
+ * already checked for size and nesting. CAIRN_EINVAL with a text for the client. */
+CAIRN_MUST_USE cairn_status cairn__chat_render(cairn__chat *chat, const char *request_json,
+                                               cairn__chat_prompt *ret_prompt, cairn_error *error);
+void cairn__chat_prompt_done(cairn__chat_prompt *prompt);
+
+/* The assistant message in OpenAI form, from the text generated so far:
+ * {"role":"assistant","content":...,"reasoning_content":...,"tool_calls":[...]}.
+ * partial: the text may end anywhere. *ret_json is malloc()ed. */
+CAIRN_MUST_USE cairn_status cairn__chat_parse(const cairn__chat_prompt *prompt, const char *text, size_t text_size,
+                                              bool partial, char **ret_json, cairn_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,94 @@
+/* runtime.h - the model and its one context, without llama.h.
+ *
+ * The engine and everything above it see llama.cpp through this header,
+ * sampler.h and chat.h alone. One thread at a time uses a runtime, except the
+ * functions marked [any thread], which read the immutable vocabulary. */
+#ifndef CAIRN_LLAMA_RUNTIME_H
+#define CAIRN_LLAMA_RUNTIME_H
+
+#include "cairn/base.h"
+#include "cairn/store.h"
+
+typedef struct cairn__runtime cairn__runtime;
+
+typedef enum cairn__kv_type { CAIRN__KV_F16, CAIRN__KV_Q8_0, CAIRN__KV_Q4_0, CAIRN__KV_F32, CAIRN__KV_BF16 } cairn__kv_type;
+
+typedef struct cairn__runtime_options { /* zero value = defaults */
+    const char    *model_path;
+    uint32_t       n_ctx;        /* tokens in all sequences together; 0: the model's, at most 32,768 */
+    uint32_t       n_batch;      /* tokens per decode call = per ubatch; 0: 512 */
+    uint32_t       n_seq;        /* resident sequences, beside one scratch sequence; 0: 4 */
+    int32_t        n_threads;    /* 0: cores */
+    int32_t        n_gpu_layers; /* -1: all */
+    int            flash_attn;   /* -1 off, 0 auto, 1 on */
+    cairn__kv_type type_k, type_v;
+    bool           reproducible;
+    const char    *salt;         /* tenant salt; NULL: none */
+    bool (*load_progress)(void *ctx, float fraction); /* false cancels */
+    void *load_progress_ctx;
+} cairn__runtime_options;
+
+/* Opens model and context. The cache part (weights digest, self-test) is
+ * attached later by cairn__runtime_attach_store(), so that a server can listen
+ * while a large model is hashed. Errors carry a text for the operator. */
+CAIRN_MUST_USE cairn_status cairn__runtime_open(const cairn__runtime_options *options, cairn__runtime **ret_runtime,
+                                                cairn_error *error);
+void                        cairn__runtime_close(cairn__runtime *rt);
+
+/* Shards of the model, first to last, for the weights digest. Borrowed. */
+const char *const *cairn__runtime_model_paths(const cairn__runtime *rt, uint32_t *ret_n);
+/* False when a model file was replaced or rewritten since it was opened. */
+bool cairn__runtime_model_unchanged(const cairn__runtime *rt);
+CAIRN_MUST_USE cairn_status cairn__runtime_attach_store(cairn__runtime *rt, cairn_store *store,
+                                                        const cairn_digest *weights, cairn_error *error);
+/* NULL when pages can be stored, else why not (also before attach). */
+const char *cairn__runtime_unsupported(const cairn__runtime *rt);
+
+/* ---- facts [any thread] ---- */
+uint32_t    cairn__runtime_n_ctx(const cairn__runtime *rt);
+uint32_t    cairn__runtime_n_batch(const cairn__runtime *rt);
+uint32_t    cairn__runtime_n_seq(const cairn__runtime *rt);
+uint32_t    cairn__runtime_n_vocab(const cairn__runtime *rt);
+const char *cairn__runtime_description(const cairn__runtime *rt);
+
+/* ---- tokens [any thread] ---- */
+/* *ret_tokens is malloc()ed. add_special: BOS as the model wants it;
+ * parse_special: text of control tokens becomes control tokens. */
+CAIRN_MUST_USE cairn_status cairn__tokenize(const cairn__runtime *rt, const char *text, size_t text_size,
+                                            bool add_special, bool parse_special, int32_t **ret_tokens,
+                                            uint32_t *ret_n_tokens);
+/* Bytes of one token into buf; returns the size, 0 for tokens without text
+ * (control tokens unless `special`). buf_size >= 256 is always enough. */
+size_t cairn__token_piece(const cairn__runtime *rt, int32_t token, bool special, char *buf, size_t buf_size);
+bool   cairn__token_is_eog(const cairn__runtime *rt, int32_t token);
+
+/* ---- sequences ---- */
+/* Decodes tokens [0,n) at positions pos.. of seq in one call; n <= n_batch.
+ * want_logits: for the last token. CAIRN_EBUSY: no free cells (nothing
+ * changed); CAIRN_ECANCELED: abort flag; CAIRN_ERUNTIME otherwise (the sequence
+ * must be removed). */
+CAIRN_MUST_USE cairn_status cairn__decode(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n,
+                                          uint32_t pos, bool want_logits);
+/* Logits of the last decode, [n_vocab] f32; valid until the next. */
+const float *cairn__logits(cairn__runtime *rt);
+/* Set from any thread to make a running decode return CAIRN_ECANCELED (CPU). */
+void cairn__runtime_abort(cairn__runtime *rt, bool abort);
+
+/* Removes positions [from, end) of seq. False when the memory can't cut there
+ * (recurrent, window): remove the whole sequence then (from 0 always works). */
+bool cairn__seq_cut(cairn__runtime *rt, uint32_t seq, uint32_t from);
+/* dst := positions [0,n) of src, sharing cells. dst must be empty. False as above. */
+bool cairn__seq_fork(cairn__runtime *rt, uint32_t src, uint32_t dst, uint32_t n);
+void cairn__runtime_clear(cairn__runtime *rt); /* all sequences */
+
+/* Restore and record through cairn/llama.h; no-ops without a store. */
+typedef struct cairn__restored {
+    uint32_t   n_tokens, from_store;
+    uint64_t   bytes, elapsed_ns;
+    cairn_miss miss;
+} cairn__restored;
+cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n_tokens,
+                                   uint32_t n_resident);
+void cairn__seq_record(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n_tokens, bool end);
+
+#endif
