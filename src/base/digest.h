@@ -1,0 +1,23 @@
+/* digest.h - SHA-256 for identities and keys, XXH3-128 for block integrity. */
+#ifndef CAIRN_BASE_DIGEST_H
+#define CAIRN_BASE_DIGEST_H
+
+#include "cairn/identity.h"
+
+/* Incremental SHA-256 in the caller's memory. Never fails after init. */
+typedef struct cairn__sha256 {
+    void *ctx; /* EVP_MD_CTX */
+} cairn__sha256;
+CAIRN_MUST_USE cairn_status cairn__sha256_init(cairn__sha256 *sha);
+void         cairn__sha256_update(cairn__sha256 *sha, const void *data, size_t size);
+cairn_digest cairn__sha256_done(cairn__sha256 *sha); /* frees */
+cairn_digest cairn__sha256_once(const void *data, size_t size);
+
+/* XXH3-128 with seed 0 in canonical (big-endian) byte order; the AVX2 or
+ * AVX-512 build is chosen at run time. */
+typedef struct cairn__xxh128 {
+    uint8_t bytes[16];
+} cairn__xxh128;
+cairn__xxh128 cairn__xxh3_128(const void *data, size_t size);
+
+#endif
