@@ -4,13 +4,15 @@
 
 #include "cairn/identity.h"
 
-/* Incremental SHA-256 in the caller's memory. Never fails after init. */
+/* Incremental SHA-256 in the caller's memory. Allocates nothing and can't
+ * fail: a key made from a digest that failed would be a wrong key. The status
+ * of init is always CAIRN_OK. */
 typedef struct cairn__sha256 {
-    void *ctx; /* EVP_MD_CTX */
+    uint64_t state[16]; /* opaque; room for OpenSSL's SHA256_CTX */
 } cairn__sha256;
 CAIRN_MUST_USE cairn_status cairn__sha256_init(cairn__sha256 *sha);
 void         cairn__sha256_update(cairn__sha256 *sha, const void *data, size_t size);
-cairn_digest cairn__sha256_done(cairn__sha256 *sha); /* frees */
+cairn_digest cairn__sha256_done(cairn__sha256 *sha);
 cairn_digest cairn__sha256_once(const void *data, size_t size);
 
 /* XXH3-128 with seed 0 in canonical (big-endian) byte order; the AVX2 or
