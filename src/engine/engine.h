@@ -49,7 +49,9 @@ typedef struct cairn__event { /* borrowed by the callback, valid while it runs *
     uint32_t                 n_prompt, n_done, n_cached, n_generated;
     const char              *text; /* TEXT: text[0..text_size) */
     size_t                   text_size;
-    const cairn__token_info *infos; /* TEXT: tokens that this text came from, if logprobs are wanted */
+    /* TEXT: tokens whose first byte is in this text, if logprobs are wanted. The
+     * last TEXT of a job may bring infos of tokens without text and text_size 0. */
+    const cairn__token_info *infos;
     uint32_t                 n_infos;
     cairn__finish            finish; /* END */
     cairn_miss               miss;   /* END: why not more was restored */
@@ -70,7 +72,9 @@ typedef struct cairn__engine_options {
     void *log_ctx;
 } cairn__engine_options;
 
-/* Takes the runtime on success; the engine's thread uses it from then on. */
+/* Takes the runtime on success; the engine's thread uses it from then on.
+ * Decodes a few tokens first, so that weights are in memory and the prefill
+ * speed is roughly known. CAIRN_ERUNTIME: the model can't decode. */
 CAIRN_MUST_USE cairn_status cairn__engine_create(cairn__runtime *rt_take, const cairn__engine_options *options,
                                                  cairn__engine **ret_engine);
 /* Starts hashing the weights and attaches `store` when done (borrowed; must
@@ -78,12 +82,14 @@ CAIRN_MUST_USE cairn_status cairn__engine_create(cairn__runtime *rt_take, const 
  * left takes less time than its estimated prefill. */
 CAIRN_MUST_USE cairn_status cairn__engine_attach_store(cairn__engine *engine, cairn_store *store, const char *digest_cache_dir);
 
-/* [any thread] CAIRN_EBUSY: queue full. Events of a job come in order and end
+/* [any thread] CAIRN_EBUSY: queue full, or the engine is stopping. Events of a job come in order and end
  * with END or ERROR, exactly once. */
 CAIRN_MUST_USE cairn_status cairn__engine_submit(cairn__engine *engine, const cairn__job *job, cairn__event_fn fn,
                                                  void *ctx, uint64_t *ret_job_id);
-/* [any thread] The job ends soon with END/CANCELED; a queued one at once. What
- * was prefilled is kept. Unknown ids are ignored. */
+/* [any thread] The job ends soon with END/CANCELED; a queued one leaves the
+ * queue at once (its END comes from the engine's thread like every event, after
+ * the decode call that is running). What was prefilled is kept. Unknown ids are
+ * ignored. */
 void cairn__engine_cancel(cairn__engine *engine, uint64_t job_id);
 
 /* Refuses new jobs, ends queued ones with ERROR, lets the running one go on for

@@ -9,6 +9,11 @@
 #include "cairn/base.h"
 #include "cairn/store.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct llama_model;
 typedef struct cairn__runtime cairn__runtime;
 
 typedef enum cairn__kv_type { CAIRN__KV_F16, CAIRN__KV_Q8_0, CAIRN__KV_Q4_0, CAIRN__KV_F32, CAIRN__KV_BF16 } cairn__kv_type;
@@ -50,13 +55,19 @@ uint32_t    cairn__runtime_n_batch(const cairn__runtime *rt);
 uint32_t    cairn__runtime_n_seq(const cairn__runtime *rt);
 uint32_t    cairn__runtime_n_vocab(const cairn__runtime *rt);
 const char *cairn__runtime_description(const cairn__runtime *rt);
+/* A sentence for the operator about an unwise setting (context longer than
+ * trained), or NULL. */
+const char *cairn__runtime_warning(const cairn__runtime *rt);
+bool        cairn__runtime_reproducible(const cairn__runtime *rt);
+/* For the other files of src/llama only (chat templates). Borrowed. */
+const struct llama_model *cairn__runtime_model(const cairn__runtime *rt);
 
 /* ---- tokens [any thread] ---- */
 /* *ret_tokens is malloc()ed. add_special: BOS as the model wants it;
  * parse_special: text of control tokens becomes control tokens. */
 CAIRN_MUST_USE cairn_status cairn__tokenize(const cairn__runtime *rt, const char *text, size_t text_size,
                                             bool add_special, bool parse_special, int32_t **ret_tokens,
-                                            uint32_t *ret_n_tokens);
+                                            uint32_t *ret_n_tokens); /* CAIRN_ENOTSUP: no tokenizer */
 /* Bytes of one token into buf; returns the size, 0 for tokens without text
  * (control tokens unless `special`). buf_size >= 256 is always enough. */
 size_t cairn__token_piece(const cairn__runtime *rt, int32_t token, bool special, char *buf, size_t buf_size);
@@ -71,6 +82,9 @@ CAIRN_MUST_USE cairn_status cairn__decode(cairn__runtime *rt, uint32_t seq, cons
                                           uint32_t pos, bool want_logits);
 /* Logits of the last decode, [n_vocab] f32; valid until the next. */
 const float *cairn__logits(cairn__runtime *rt);
+/* First error line that llama.cpp printed since the last cairn__decode() or
+ * cairn__runtime_open() began; "" if none. Copied into buf. [any thread] */
+void cairn__runtime_last_error(char *buf, size_t buf_size);
 /* Set from any thread to make a running decode return CAIRN_ECANCELED (CPU). */
 void cairn__runtime_abort(cairn__runtime *rt, bool abort);
 
@@ -91,4 +105,7 @@ cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const int32
                                    uint32_t n_resident);
 void cairn__seq_record(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n_tokens, bool end);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -4,6 +4,10 @@
 
 #include "llama/runtime.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct cairn__sampler cairn__sampler;
 
 typedef struct cairn__logit_bias {
@@ -18,7 +22,8 @@ typedef struct cairn__sampling {
     float    min_p;             /* 0: off */
     float    presence_penalty, frequency_penalty; /* 0: off; counted over the generated tokens */
     float    repeat_penalty;                      /* 1: off; over the last 64 tokens, prompt included */
-    uint32_t seed;
+    uint32_t seed;              /* every value is a seed, 4,294,967,295 too */
+    bool     ban_eog;           /* never choose an end-of-generation token */
     const cairn__logit_bias *logit_bias;
     uint32_t                 n_logit_bias;
     /* GBNF; NULL: free text. lazy: only after one of the triggers appears. */
@@ -45,4 +50,7 @@ typedef struct cairn__logprob {
 } cairn__logprob;
 cairn__logprob cairn__logprobs(const float *logits, uint32_t n_vocab, int32_t token, cairn__logprob *top, uint32_t n_top);
 
+#ifdef __cplusplus
+}
+#endif
 #endif
