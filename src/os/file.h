@@ -1,7 +1,12 @@
 /* file.h - the only place that touches the file system. Every call maps errno
  * to a cairn_status; errno goes no further (cairn__os_error_text() is for the
  * operator's message). Paths are relative to an open directory wherever a name
- * could come from outside. No call follows a symlink in its last component. */
+ * could come from outside. No call follows a symlink in its last component,
+ * but for the two _user_file ones: the path of a model file is the user's own,
+ * and model caches are made of symlinks. Thread-safe, no state but the last
+ * error's text. Status: ENOENT, EACCES (also a symlink, a read-only file
+ * system), EBUSY (exists, locked), ENOSPC (also a quota), EINVAL (not a
+ * directory), ENOMEM, ENOTSUP, and EIO for all else. */
 #ifndef CAIRN_OS_FILE_H
 #define CAIRN_OS_FILE_H
 
@@ -20,6 +25,7 @@ CAIRN_MUST_USE cairn_status cairn__open_dir(int dir_fd, const char *name, int *r
 CAIRN_MUST_USE cairn_status cairn__open_read(int dir_fd, const char *name, int *ret_fd);
 CAIRN_MUST_USE cairn_status cairn__create_new(int dir_fd, const char *name, int *ret_fd);  /* 0600, O_EXCL, for writing */
 CAIRN_MUST_USE cairn_status cairn__open_shared(int dir_fd, const char *name, int *ret_fd); /* 0600, created, read-write */
+CAIRN_MUST_USE cairn_status cairn__open_user_file(const char *path, int *ret_fd);          /* for reading */
 void                        cairn__close(int fd); /* accepts -1 */
 
 /* Exactly size bytes at offset; short is CAIRN_ECORRUPT for reads. EINTR is retried. */
@@ -31,8 +37,9 @@ CAIRN_MUST_USE cairn_status cairn__sync_dir(int dir_fd);
 CAIRN_MUST_USE cairn_status cairn__rename_new(int dir_fd, const char *from, const char *to); /* CAIRN_EBUSY if `to` exists */
 CAIRN_MUST_USE cairn_status cairn__rename_across(int from_dir, const char *from, int to_dir, const char *to);
 CAIRN_MUST_USE cairn_status cairn__unlink(int dir_fd, const char *name);
-CAIRN_MUST_USE cairn_status cairn__make_dir(int dir_fd, const char *name, bool *ret_created); /* 0700; exists is OK */
+CAIRN_MUST_USE cairn_status cairn__make_dir(int dir_fd, const char *name, bool *ret_created); /* 0700; exists (as anything) is OK; ret_created may be NULL */
 CAIRN_MUST_USE cairn_status cairn__stat(int dir_fd, const char *name, cairn__file_info *ret_info); /* no follow */
+CAIRN_MUST_USE cairn_status cairn__stat_user_file(const char *path, cairn__file_info *ret_info);
 CAIRN_MUST_USE cairn_status cairn__fstat(int fd, cairn__file_info *ret_info);
 CAIRN_MUST_USE cairn_status cairn__touch(int fd); /* mtime = now */
 
