@@ -16,3 +16,10 @@ int64_t cairn__wall_seconds(void)
     clock_gettime(CLOCK_REALTIME, &t);
     return (int64_t)t.tv_sec;
 }
+
+int64_t cairn__wall_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * INT64_C(1000000000) + (int64_t)t.tv_nsec;
+}

@@ -6,5 +6,6 @@
 
 uint64_t cairn__monotonic_ns(void);
 int64_t  cairn__wall_seconds(void); /* UTC, may jump */
+int64_t  cairn__wall_ns(void);      /* the same, to compare with file times only */
 
 #endif

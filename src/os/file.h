@@ -37,6 +37,8 @@ CAIRN_MUST_USE cairn_status cairn__sync_dir(int dir_fd);
 CAIRN_MUST_USE cairn_status cairn__rename_new(int dir_fd, const char *from, const char *to); /* CAIRN_EBUSY if `to` exists */
 CAIRN_MUST_USE cairn_status cairn__rename_across(int from_dir, const char *from, int to_dir, const char *to);
 CAIRN_MUST_USE cairn_status cairn__unlink(int dir_fd, const char *name);
+CAIRN_MUST_USE cairn_status cairn__remove_dir(int dir_fd, const char *name); /* CAIRN_EBUSY: not empty */
+CAIRN_MUST_USE cairn_status cairn__make_private(int dir_fd);                  /* mode 0700 */
 CAIRN_MUST_USE cairn_status cairn__make_dir(int dir_fd, const char *name, bool *ret_created); /* 0700; exists (as anything) is OK; ret_created may be NULL */
 CAIRN_MUST_USE cairn_status cairn__stat(int dir_fd, const char *name, cairn__file_info *ret_info); /* no follow */
 CAIRN_MUST_USE cairn_status cairn__stat_user_file(const char *path, cairn__file_info *ret_info);

@@ -208,6 +208,16 @@ cairn_status cairn__unlink(int dir_fd, const char *name)
     return status_of_result(cairn__sys_unlinkat(dir_fd, name));
 }
 
+cairn_status cairn__remove_dir(int dir_fd, const char *name)
+{
+    return status_of_result(cairn__sys_rmdirat(dir_fd, name));
+}
+
+cairn_status cairn__make_private(int dir_fd)
+{
+    return status_of_result(cairn__sys_fchmod(dir_fd, 0700));
+}
+
 cairn_status cairn__make_dir(int dir_fd, const char *name, bool *ret_created)
 {
     bool created = cairn__sys_mkdirat(dir_fd, name, 0700) == 0;

@@ -58,6 +58,16 @@ int cairn__sys_unlinkat(int dir_fd, const char *name)
     return unlinkat(dir_fd, name, 0);
 }
 
+int cairn__sys_rmdirat(int dir_fd, const char *name)
+{
+    return unlinkat(dir_fd, name, AT_REMOVEDIR);
+}
+
+int cairn__sys_fchmod(int fd, mode_t mode)
+{
+    return fchmod(fd, mode);
+}
+
 int cairn__sys_mkdirat(int dir_fd, const char *name, mode_t mode)
 {
     return mkdirat(dir_fd, name, mode);

@@ -23,6 +23,8 @@ int     cairn__sys_rename_noreplace(int from_dir, const char *from, int to_dir, 
 int     cairn__sys_renameat(int from_dir, const char *from, int to_dir, const char *to);
 int     cairn__sys_linkat(int from_dir, const char *from, int to_dir, const char *to);
 int     cairn__sys_unlinkat(int dir_fd, const char *name);
+int     cairn__sys_rmdirat(int dir_fd, const char *name);
+int     cairn__sys_fchmod(int fd, mode_t mode);
 int     cairn__sys_mkdirat(int dir_fd, const char *name, mode_t mode);
 int     cairn__sys_fstatat(int dir_fd, const char *name, struct stat *st, int flags);
 int     cairn__sys_fstat(int fd, struct stat *st);
