@@ -10,14 +10,14 @@
  * that O_DIRECT (whose strictest alignment in use is 4096) can read it without
  * a new format; blocks in it are not aligned.
  *
- * Reading: read cairn__page_header_size_peek()'s first PAGE_FIXED_SIZE bytes or
- * more (one read of 8 KiB gets most headers whole), learn the header's size,
- * read the rest if any is missing, cairn__page_decode(), compare file size,
+ * Reading: read the first PAGE_FIXED_SIZE bytes or more (8 KiB gets most headers
+ * whole), learn the header's size by cairn__page_header_size_peek(), read the
+ * rest if any is missing, cairn__page_decode(), and compare the file's size,
  * identity, key, parent and tokens with what was asked for.
  *
  * Invariants of a header that decodes:
  *   P1  1 <= n_tokens, n_blocks <= their limits; start + n_tokens fits 32 bits
- *   P2  each block <= CAIRN__PAGE_BLOCK_SIZE_MAX; they add up to payload_size,
+ *   P2  each block <= CAIRN__PAGE_BLOCK_SIZE_MAX, 0 included; they add up to payload_size,
  *       which is in [1, CAIRN__PAGE_PAYLOAD_MAX]
  *   P3  every byte of the header took part in the checksum that was compared
  * It does not follow that key = chain key of identity, parent and tokens: the
