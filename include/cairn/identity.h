@@ -50,12 +50,17 @@ CAIRN_API cairn_key cairn_chain_key(const cairn_digest *identity, const cairn_ke
 
 /* Digest of model files ("weights digest", docs/format.md): each file is cut in
  * chunks of 16 MiB, every chunk is hashed with SHA-256 on `n_threads` threads
- * (0: all cores), and the digest is the SHA-256 over all files of their sizes
- * and chunk digests. `cache_dir` keeps results beside dev, inode, size, mtime
- * and ctime (NULL: no cache). `progress` is called from the calling thread at
- * most 10 times a second with bytes done and in all; returning false cancels.
+ * (0: all cores); the digest of a file is the SHA-256 over its size and its
+ * chunks' digests, and the result the SHA-256 over those of all files. It is
+ * not what sha256sum prints. `cache_dir`, created if missing, keeps the digest
+ * of each file beside its dev, inode, size, mtime and ctime (NULL: no cache; a
+ * folder that can't be used is as good as none). `progress` is called from the
+ * calling thread at most 10 times a second, first before anything is hashed,
+ * with bytes done and in all; returning false cancels.
  * Errors: CAIRN_EIO (unreadable, or changed while it was read), CAIRN_ENOMEM,
- * CAIRN_ECANCELED. */
+ * CAIRN_ECANCELED, CAIRN_EINVAL (no paths); *ret_digest is then untouched.
+ * Thread-safe. Cost: one read of the files; 256 KiB of memory for each of
+ * 2 * n_threads chunks in flight. */
 typedef struct cairn_weights_request {
     const char *const *paths; /* all shards, in order */
     uint32_t           n_paths;

@@ -16,10 +16,9 @@ _Static_assert(sizeof(SHA256_CTX) <= sizeof(cairn__sha256), "cairn__sha256 has r
 _Static_assert(_Alignof(SHA256_CTX) <= _Alignof(cairn__sha256), "cairn__sha256 is aligned for SHA256_CTX");
 _Static_assert(sizeof(cairn_digest) == SHA256_DIGEST_LENGTH, "a digest is a SHA-256");
 
-cairn_status cairn__sha256_init(cairn__sha256 *sha)
+void cairn__sha256_init(cairn__sha256 *sha)
 {
     SHA256_Init((SHA256_CTX *)(void *)sha->state);
-    return CAIRN_OK;
 }
 
 void cairn__sha256_update(cairn__sha256 *sha, const void *data, size_t size)

@@ -5,12 +5,11 @@
 #include "cairn/identity.h"
 
 /* Incremental SHA-256 in the caller's memory. Allocates nothing and can't
- * fail: a key made from a digest that failed would be a wrong key. The status
- * of init is always CAIRN_OK. */
+ * fail: there is nothing right to do with half a key. */
 typedef struct cairn__sha256 {
     uint64_t state[16]; /* opaque; room for OpenSSL's SHA256_CTX */
 } cairn__sha256;
-CAIRN_MUST_USE cairn_status cairn__sha256_init(cairn__sha256 *sha);
+void         cairn__sha256_init(cairn__sha256 *sha);
 void         cairn__sha256_update(cairn__sha256 *sha, const void *data, size_t size);
 cairn_digest cairn__sha256_done(cairn__sha256 *sha);
 cairn_digest cairn__sha256_once(const void *data, size_t size);

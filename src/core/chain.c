@@ -19,7 +19,7 @@ cairn_key cairn_chain_key(const cairn_digest *identity, const cairn_key *parent,
     cairn__sha256          sha;
     uint8_t                count[4];
     cairn_key              key;
-    (void)!cairn__sha256_init(&sha); /* always CAIRN_OK */
+    cairn__sha256_init(&sha);
     cairn__sha256_update(&sha, DOMAIN, sizeof(DOMAIN));
     cairn__sha256_update(&sha, identity->bytes, sizeof(identity->bytes));
     cairn__sha256_update(&sha, (parent ? parent : &no_parent)->bytes, sizeof(no_parent.bytes));

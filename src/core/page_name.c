@@ -22,7 +22,7 @@ static void hash_prefixes(const int32_t *tokens, uint32_t n_tokens, uint8_t ret[
 {
     cairn__sha256 sha;
     uint32_t      done = 0;
-    (void)!cairn__sha256_init(&sha); /* always CAIRN_OK */
+    cairn__sha256_init(&sha);
     memset(ret, 0, CAIRN__PAGE_PREFIXES * sizeof(ret[0]));
     for (uint32_t i = 0; i < CAIRN__PAGE_PREFIXES && cairn__page_prefix_tokens[i] <= n_tokens; i++) {
         cairn__sha256_tokens(&sha, tokens + done, cairn__page_prefix_tokens[i] - done);
