@@ -1,0 +1,65 @@
+/* runtime_cache.c - the runtime's side of the durable tier: hands model, context
+ * and the settings they were made from to the adapter, and asks it to restore
+ * and record. Without a store everything here does nothing. */
+#include "llama/runtime_internal.h"
+
+#include "cairn/llama.h"
+
+cairn_status cairn__runtime_attach_store(cairn__runtime *rt, cairn_store *store, const cairn_digest *weights,
+                                         cairn_error *error)
+{
+    if (rt->cache)
+        return cairn__runtime_fail(error, CAIRN_EINVAL, "a store is attached already");
+    cairn_llama_options options = {
+        .model_params = &rt->model_params,
+        .context_params = &rt->context_params,
+        .model_paths = (const char *const *)rt->files.paths,
+        .n_model_paths = rt->files.n,
+        .salt = rt->salt,
+        .store = store,
+        .scratch_seq = (llama_seq_id)rt->n_seq,
+        .grid_tokens = rt->reproducible ? rt->n_batch : 0,
+        .weights = weights,
+    };
+    return cairn_llama_open(rt->model, rt->ctx, &options, &rt->cache, error);
+}
+
+void cairn__runtime_cache_close(cairn__runtime *rt)
+{
+    cairn_llama_close(rt->cache);
+    rt->cache = NULL;
+}
+
+const char *cairn__runtime_unsupported(const cairn__runtime *rt)
+{
+    const char *text = rt->cache ? cairn_llama_unsupported(rt->cache) : NULL;
+    return text ? text : rt->unsupported;
+}
+
+cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n_tokens,
+                                   uint32_t n_resident)
+{
+    cairn__restored nothing = {.n_tokens = n_resident, .miss = CAIRN_MISS_TIER_OFF};
+    if (!rt->cache)
+        return nothing;
+    if (cairn__runtime_unsupported(rt)) {
+        nothing.miss = CAIRN_MISS_UNSUPPORTED_MODEL;
+        return nothing;
+    }
+    cairn_llama_restored r = {0};
+    if (cairn_llama_restore(rt->cache, (llama_seq_id)seq, tokens, n_tokens, n_resident, &r)) {
+        nothing.miss = CAIRN_MISS_IO;
+        return nothing;
+    }
+    return (cairn__restored){r.n_tokens, r.from_store, r.bytes, r.elapsed_ns, r.miss};
+}
+
+void cairn__seq_record(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n_tokens, bool end)
+{
+    if (!rt->cache || n_tokens == 0 || cairn__runtime_unsupported(rt))
+        return;
+    if (end)
+        cairn_llama_record_end(rt->cache, (llama_seq_id)seq, tokens, n_tokens);
+    else
+        cairn_llama_record(rt->cache, (llama_seq_id)seq, tokens, n_tokens);
+}
