@@ -42,8 +42,11 @@ unknown() {
     done
 }
 
+# Its hundreds of lines matter only when it fails.
 apt_get() {
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 "$@" >&2
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 "$@" >"$log" 2>&1 && return 0
+    tail -n 15 "$log" >&2
+    return 1
 }
 
 refuse_without_apt() {
@@ -55,6 +58,9 @@ names=$(missing "$@")
 [ -n "$names" ] || exit 0
 refuse_without_apt
 say "installing with apt-get: $names"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+trap 'exit 130' INT TERM HUP
 updated=
 # shellcheck disable=SC2086 # one word per package
 if [ -n "$(unknown $names)" ]; then
@@ -65,8 +71,8 @@ if [ -n "$(unknown $names)" ]; then
 fi
 # shellcheck disable=SC2086
 if ! apt_get install -y --no-install-recommends $names; then
-    [ -z "$updated" ] || die "could not install: $names- see apt-get's message above, then run this again"
+    [ -z "$updated" ] || die "could not install: $names- see apt-get's message above; mend that and run this again"
     say "trying once more with fresh package lists"
     apt_get update || true
-    apt_get install -y --no-install-recommends $names || die "could not install: $names- see apt-get's message above, then run this again"
+    apt_get install -y --no-install-recommends $names || die "could not install: $names- see apt-get's message above; mend that and run this again"
 fi
