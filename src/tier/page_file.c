@@ -1,0 +1,130 @@
+/* page_file.c - opening a page file: see disk.h, D2.
+ *
+ * Everything that is read here comes from a file that somebody else may have
+ * written: lengths are checked against the limits of the format before memory
+ * is asked for, the header's checksum before a field is used, and the file's
+ * size against the header. The header is copied into private memory once, and
+ * the block table used later is that copy. */
+#include "tier/disk.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* One read gets the header of 256 tokens and up to 286 blocks. */
+#define FIRST_READ_SIZE 8192u
+
+cairn_status cairn__disk_open_folder(int identity_fd, const cairn_key *parent, int *ret_fd)
+{
+    char name[CAIRN__FANOUT_NAME_SIZE];
+    cairn__fanout_name(parent, name);
+    return cairn__open_dir(identity_fd, name, ret_fd);
+}
+
+cairn_status cairn__disk_open_identity(const cairn__root *root, const cairn_digest *identity, int *ret_fd)
+{
+    char         name[CAIRN__IDENTITY_NAME_SIZE];
+    int          pages_fd;
+    cairn_status status = cairn__open_dir(root->fd, CAIRN__ROOT_PAGES, &pages_fd);
+    if (status)
+        return status;
+    cairn__identity_name(identity, name);
+    status = cairn__open_dir(pages_fd, name, ret_fd);
+    cairn__close(pages_fd);
+    return status;
+}
+
+/* Opens the name and looks at what kind of thing it is. */
+static cairn_status open_regular(const cairn__root *root, int folder_fd, const char *name, cairn__page_file *file)
+{
+    cairn_status status = cairn__open_read(folder_fd, name, &file->fd);
+    if (status == CAIRN_EACCES || status == CAIRN_EINVAL || status == CAIRN_ENOTSUP)
+        return CAIRN_ECORRUPT; /* a symlink, a file we may not read, a socket */
+    if (status)
+        return status;
+    status = cairn__fstat(file->fd, &file->info);
+    if (status)
+        return status;
+    bool good = file->info.is_regular && file->info.uid == root->uid;
+    return good ? CAIRN_OK : CAIRN_ECORRUPT;
+}
+
+/* Reads the whole header into file->memory, behind it room for both arrays. */
+static cairn_status read_header(cairn__page_file *file, uint32_t *ret_size)
+{
+    uint8_t  first[FIRST_READ_SIZE];
+    uint32_t size = 0;
+    size_t   have = file->info.size_bytes < sizeof(first) ? (size_t)file->info.size_bytes : sizeof(first);
+    if (have < CAIRN__PAGE_FIXED_SIZE)
+        return CAIRN_ECORRUPT;
+    cairn_status status = cairn__read_at(file->fd, first, have, 0);
+    if (!status)
+        status = cairn__page_header_size_peek(first, have, &size);
+    if (status)
+        return status;
+    if (size > file->info.size_bytes)
+        return CAIRN_ECORRUPT;
+    /* Each block has 24 bytes in the header and takes 16 in the arrays, so the
+     * header's size is room enough. */
+    _Static_assert(CAIRN__PAGE_BLOCK_ENTRY_SIZE >= 2 * sizeof(uint64_t), "room for both arrays");
+    size_t header_room = ((size_t)size + 7) & ~(size_t)7;
+    file->memory = malloc(header_room + (size_t)size);
+    if (!file->memory)
+        return CAIRN_ENOMEM;
+    file->block_size = (uint64_t *)(void *)((uint8_t *)file->memory + header_room);
+    memcpy(file->memory, first, size < have ? size : have);
+    if (size > have)
+        status = cairn__read_at(file->fd, (uint8_t *)file->memory + have, size - have, have);
+    *ret_size = size;
+    return status;
+}
+
+static bool agrees(const cairn__page_header *header, const cairn__page_name *name, const cairn_digest *identity)
+{
+    return memcmp(&header->identity, identity, sizeof(*identity)) == 0 &&
+           memcmp(header->key.bytes, name->key, sizeof(name->key)) == 0 &&
+           memcmp(header->parent.bytes, name->parent, sizeof(name->parent)) == 0 && header->n_tokens == name->n_tokens;
+}
+
+static cairn_status load(const cairn__root *root, int folder_fd, const cairn__page_name *name,
+                         const cairn_digest *identity, cairn__page_file *file)
+{
+    char     text[CAIRN__PAGE_NAME_SIZE];
+    uint32_t size = 0;
+    cairn__page_name_format(name, text);
+    cairn_status status = open_regular(root, folder_fd, text, file);
+    if (!status)
+        status = read_header(file, &size);
+    if (!status)
+        status = cairn__page_decode(file->memory, size, &file->header);
+    if (status)
+        return status;
+    if (!agrees(&file->header, name, identity) || cairn__page_file_size(&file->header) != file->info.size_bytes)
+        return CAIRN_ECORRUPT;
+    file->block_offset = file->block_size + file->header.n_blocks;
+    for (uint32_t i = 0; i < file->header.n_blocks; i++)
+        file->block_size[i] = cairn__page_block_at(&file->header, i).size;
+    cairn__page_block_offsets(&file->header, file->block_offset);
+    return CAIRN_OK;
+}
+
+cairn_status cairn__page_file_open(const cairn__root *root, int folder_fd, const cairn__page_name *name,
+                                   const cairn_digest *identity, cairn__page_file *ret_file)
+{
+    cairn__page_file file = {.fd = -1};
+    cairn_status     status = load(root, folder_fd, name, identity, &file);
+    if (status) {
+        cairn__page_file_close(&file);
+        ret_file->info = file.info;
+        return status;
+    }
+    *ret_file = file;
+    return CAIRN_OK;
+}
+
+void cairn__page_file_close(cairn__page_file *file)
+{
+    cairn__close(file->fd);
+    free(file->memory);
+    file->fd = -1;
+    file->memory = NULL;
+}

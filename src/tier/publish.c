@@ -1,0 +1,397 @@
+/* publish.c - a batch of pages from memory to names: see disk.h, D1, D3, D4.
+ *
+ *     add      open or create the folder, create and lock a temporary file,
+ *              checksum the blocks, write header and blocks
+ *     publish  sync every file; rename each, in the order they were added; sync
+ *              every folder that changed, once
+ *     finish   remove what was not published, sum up what the batch occupies
+ *
+ * Syncing files one after the other costs little more than syncing the last:
+ * the first sync makes the file system commit its journal for all of them.
+ * A folder can be removed under us by another process that evicted its last
+ * page; creating a file in it then fails with ENOENT and is tried once more from
+ * the top. */
+#include "tier/disk.h"
+
+#include "base/bytes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Per page: fan-out folder; per batch in the worst case also as many identities. */
+#define MAX_FOLDERS (2 * CAIRN__BATCH_PAGES + 2)
+
+/* Blocks below this size are gathered, so that a page of small blocks is not
+ * written in hundreds of calls. */
+#define GATHER_SIZE (256u << 10)
+
+typedef struct folder {
+    int      fd; /* -1: given up */
+    uint64_t dev, inode;
+    uint64_t bytes_before; /* blocks, 0 when it was made by us */
+    bool     changed;      /* needs a sync */
+} folder;
+
+typedef struct item {
+    int    fd;
+    size_t folder;
+    char   temp[CAIRN__TEMP_NAME_SIZE];
+    char   name[CAIRN__PAGE_NAME_SIZE];
+    bool   renamed;
+} item;
+
+struct cairn__batch {
+    const cairn__root *root;
+    folder             folders[MAX_FOLDERS];
+    size_t             n_folders;
+    item               items[CAIRN__BATCH_PAGES];
+    size_t             n_items;
+    uint64_t           side_bytes; /* identity texts written */
+    uint8_t           *gather;     /* [GATHER_SIZE] */
+};
+
+cairn_status cairn__batch_create(const cairn__root *root, cairn__batch **ret_batch)
+{
+    cairn__batch *batch = calloc(1, sizeof(*batch));
+    if (batch)
+        batch->gather = malloc(GATHER_SIZE);
+    if (!batch || !batch->gather) {
+        free(batch);
+        return CAIRN_ENOMEM;
+    }
+    batch->root = root;
+    *ret_batch = batch;
+    return CAIRN_OK;
+}
+
+static uint64_t round_up(uint64_t size, uint64_t unit)
+{
+    return (size + unit - 1) / unit * unit;
+}
+
+uint64_t cairn__batch_page_cost(const cairn_page *page, const char *identity_text)
+{
+    /* Unit: 4 KiB blocks, what every file system in use here allocates by (a
+     * larger block size costs at most one block more for each of the five).
+     * Beside the data: the extent tree (12 bytes per 4 KiB at worst), a new
+     * fan-out folder, growth of the identity's folder and of the fan-out folder,
+     * identity.txt. */
+    uint64_t size = cairn__page_payload_offset(page->n_tokens, page->n_blocks);
+    for (uint32_t i = 0; i < page->n_blocks; i++)
+        if (!cairn__add_u64(size, page->blocks[i].size, &size))
+            return UINT64_MAX;
+    if (size > UINT64_MAX / 2)
+        return UINT64_MAX;
+    return round_up(size + size / 256, 4096) + 5 * 4096 + round_up(strlen(identity_text), 4096);
+}
+
+/* ---- folders ---- */
+
+static cairn_status remember_folder(cairn__batch *batch, int fd, bool created, size_t *ret_index)
+{
+    cairn__file_info info;
+    cairn_status     status = cairn__fstat(fd, &info);
+    for (size_t i = 0; i < batch->n_folders && !status; i++) {
+        const folder *f = &batch->folders[i];
+        if (f->fd < 0 || f->dev != info.dev || f->inode != info.inode)
+            continue;
+        cairn__close(fd);
+        *ret_index = i;
+        return CAIRN_OK;
+    }
+    if (!status && batch->n_folders == MAX_FOLDERS)
+        status = CAIRN_EBUSY; /* folders kept vanishing */
+    if (status) {
+        cairn__close(fd);
+        return status;
+    }
+    batch->folders[batch->n_folders] =
+        (folder){fd, info.dev, info.inode, created ? 0 : info.disk_bytes, /* changed */ false};
+    *ret_index = batch->n_folders++;
+    return CAIRN_OK;
+}
+
+/* Opens or makes the folder `name` in `parent_fd`. */
+static cairn_status enter(cairn__batch *batch, int parent_fd, const char *name, size_t *ret_index, bool *ret_created)
+{
+    int          fd;
+    cairn_status status = cairn__open_dir(parent_fd, name, &fd);
+    *ret_created = false;
+    if (status == CAIRN_ENOENT) {
+        status = cairn__make_dir(parent_fd, name, ret_created);
+        if (!status)
+            status = cairn__open_dir(parent_fd, name, &fd);
+    }
+    return status ? status : remember_folder(batch, fd, *ret_created, ret_index);
+}
+
+static cairn_status enter_root(cairn__batch *batch, size_t *ret_index)
+{
+    int          fd;
+    cairn_status status = cairn__open_dir(batch->root->fd, ".", &fd);
+    return status ? status : remember_folder(batch, fd, false, ret_index);
+}
+
+static cairn_status enter_below(cairn__batch *batch, size_t parent, const char *name, size_t *ret_index)
+{
+    bool         created;
+    cairn_status status = enter(batch, batch->folders[parent].fd, name, ret_index, &created);
+    batch->folders[parent].changed |= created;
+    return status;
+}
+
+/* The text that a person compares two identities by. */
+static cairn_status write_identity_text(cairn__batch *batch, size_t index, const char *text)
+{
+    static const char NAME[] = "identity.txt";
+    folder           *f = &batch->folders[index];
+    cairn__file_info  info;
+    char              temp[CAIRN__TEMP_NAME_SIZE];
+    int               fd = -1;
+    if (cairn__stat(f->fd, NAME, &info) == CAIRN_OK)
+        return CAIRN_OK;
+    cairn__temp_name(temp);
+    cairn_status status = cairn__create_new(f->fd, temp, &fd);
+    if (!status)
+        status = cairn__lock_range(fd, 0, 1, false);
+    if (!status)
+        status = cairn__write_at(fd, text, strlen(text), 0);
+    if (!status)
+        status = cairn__sync_data(fd);
+    if (!status)
+        status = cairn__rename_new(f->fd, temp, NAME);
+    if (!status && cairn__fstat(fd, &info) == CAIRN_OK)
+        batch->side_bytes += info.disk_bytes;
+    if (status && fd >= 0)
+        (void)!cairn__unlink(f->fd, temp);
+    cairn__close(fd);
+    f->changed = true;
+    return status == CAIRN_EBUSY ? CAIRN_OK : status;
+}
+
+static cairn_status enter_folder(cairn__batch *batch, const cairn_digest *identity, const char *identity_text,
+                                 const cairn_key *parent, size_t *ret_index)
+{
+    char   name[CAIRN__IDENTITY_NAME_SIZE], fanout[CAIRN__FANOUT_NAME_SIZE];
+    size_t at = 0;
+    cairn__identity_name(identity, name);
+    cairn__fanout_name(parent, fanout);
+    cairn_status status = enter_root(batch, &at);
+    if (!status)
+        status = enter_below(batch, at, CAIRN__ROOT_PAGES, &at);
+    if (!status)
+        status = enter_below(batch, at, name, &at);
+    if (!status)
+        status = write_identity_text(batch, at, identity_text);
+    if (!status)
+        status = enter_below(batch, at, fanout, &at);
+    *ret_index = at;
+    return status;
+}
+
+static void forget_folder(folder *f)
+{
+    cairn__close(f->fd);
+    f->fd = -1;
+}
+
+/* Creates the locked temporary file of one item. */
+static cairn_status create_temp(cairn__batch *batch, const cairn_digest *identity, const char *identity_text,
+                                const cairn_key *parent, item *it)
+{
+    cairn_status status = CAIRN_ENOENT;
+    for (int attempt = 0; attempt < 2 && status == CAIRN_ENOENT; attempt++) {
+        status = enter_folder(batch, identity, identity_text, parent, &it->folder);
+        if (status)
+            continue;
+        cairn__temp_name(it->temp);
+        status = cairn__create_new(batch->folders[it->folder].fd, it->temp, &it->fd);
+        if (status == CAIRN_ENOENT && batch->folders[it->folder].fd >= 0)
+            forget_folder(&batch->folders[it->folder]);
+    }
+    if (status)
+        return status;
+    batch->folders[it->folder].changed = true;
+    return cairn__lock_range(it->fd, 0, 1, false);
+}
+
+/* ---- contents ---- */
+
+static cairn_status write_header(int fd, const cairn_digest *identity, const cairn_page *page, int64_t now_s,
+                                 uint32_t *ret_size)
+{
+    uint32_t           size = cairn__page_payload_offset(page->n_tokens, page->n_blocks);
+    uint8_t           *buf = malloc(size);
+    cairn__page_block *table = malloc(page->n_blocks * sizeof(*table));
+    cairn_status       status = buf && table ? CAIRN_OK : CAIRN_ENOMEM;
+    for (uint32_t i = 0; i < page->n_blocks && !status; i++)
+        table[i] = (cairn__page_block){page->blocks[i].size,
+                                       cairn__xxh3_128(page->blocks[i].data, (size_t)page->blocks[i].size)};
+    if (!status) {
+        cairn__page_header header = {.identity = *identity,
+                                     .key = page->key,
+                                     .parent = page->parent,
+                                     .start = page->start,
+                                     .n_tokens = page->n_tokens,
+                                     .n_blocks = page->n_blocks,
+                                     .kind = CAIRN__PAGE_ATTENTION,
+                                     .codec = CAIRN__CODEC_RAW,
+                                     .layout = page->layout,
+                                     .created_s = now_s,
+                                     .prefill_ns = page->prefill_ns,
+                                     .tokens = page->tokens,
+                                     .blocks = table};
+        status = cairn__page_encode(&header, buf, size);
+    }
+    if (!status)
+        status = cairn__write_at(fd, buf, size, 0);
+    free(table);
+    free(buf);
+    *ret_size = size;
+    return status;
+}
+
+typedef struct output {
+    int      fd;
+    uint8_t *gather;
+    size_t   n_gathered;
+    uint64_t offset; /* where the gathered bytes begin */
+} output;
+
+static cairn_status flush_gathered(output *out)
+{
+    cairn_status status =
+        out->n_gathered ? cairn__write_at(out->fd, out->gather, out->n_gathered, out->offset) : CAIRN_OK;
+    out->offset += out->n_gathered;
+    out->n_gathered = 0;
+    return status;
+}
+
+static cairn_status write_block(output *out, const cairn_block *block)
+{
+    cairn_status status = CAIRN_OK;
+    size_t       size = (size_t)block->size;
+    if (size > GATHER_SIZE - out->n_gathered)
+        status = flush_gathered(out);
+    if (!status && size > GATHER_SIZE / 2) {
+        status = flush_gathered(out);
+        if (!status)
+            status = cairn__write_at(out->fd, block->data, size, out->offset);
+        out->offset += size;
+        return status;
+    }
+    if (!status) {
+        memcpy(out->gather + out->n_gathered, block->data, size);
+        out->n_gathered += size;
+    }
+    return status;
+}
+
+static cairn_status write_page(cairn__batch *batch, int fd, const cairn_digest *identity, const cairn_page *page,
+                               int64_t now_s)
+{
+    uint32_t     header_size = 0;
+    cairn_status status = write_header(fd, identity, page, now_s, &header_size);
+    output       out = {.fd = fd, .gather = batch->gather, .offset = header_size};
+    for (uint32_t i = 0; i < page->n_blocks && !status; i++)
+        status = write_block(&out, &page->blocks[i]);
+    return status ? status : flush_gathered(&out);
+}
+
+static void remove_temp(cairn__batch *batch, item *it)
+{
+    if (it->fd >= 0 && !it->renamed)
+        (void)!cairn__unlink(batch->folders[it->folder].fd, it->temp);
+    cairn__close(it->fd);
+    it->fd = -1;
+}
+
+cairn_status cairn__batch_add(cairn__batch *batch, const cairn_digest *identity, const char *identity_text,
+                              const cairn_page *page, int64_t now_s, bool *ret_fatal)
+{
+    item            *it = &batch->items[batch->n_items];
+    cairn__page_name name = cairn__page_name_of(&page->key, &page->parent, page->tokens, page->n_tokens);
+    *ret_fatal = false;
+    *it = (item){.fd = -1};
+    cairn__page_name_format(&name, it->name);
+    cairn_status status = create_temp(batch, identity, identity_text, &page->parent, it);
+    if (!status) {
+        status = write_page(batch, it->fd, identity, page, now_s);
+        *ret_fatal = status == CAIRN_EIO;
+    }
+    if (status)
+        remove_temp(batch, it);
+    else
+        batch->n_items++;
+    return status;
+}
+
+/* ---- visible ---- */
+
+static cairn_status sync_folders(cairn__batch *batch)
+{
+    for (size_t i = 0; i < batch->n_folders; i++) {
+        folder *f = &batch->folders[i];
+        if (f->fd < 0 || !f->changed)
+            continue;
+        cairn_status status = cairn__sync_dir(f->fd);
+        if (status)
+            return status;
+        f->changed = false;
+    }
+    return CAIRN_OK;
+}
+
+cairn_status cairn__batch_publish(cairn__batch *batch, bool ret_published[CAIRN__BATCH_PAGES])
+{
+    cairn_status status = CAIRN_OK;
+    memset(ret_published, 0, CAIRN__BATCH_PAGES * sizeof(bool));
+    for (size_t i = 0; i < batch->n_items && !status; i++)
+        status = cairn__sync_data(batch->items[i].fd);
+    for (size_t i = 0; i < batch->n_items && !status; i++) {
+        item *it = &batch->items[i];
+        status = cairn__rename_new(batch->folders[it->folder].fd, it->temp, it->name);
+        it->renamed = status == CAIRN_OK;
+        if (status == CAIRN_EBUSY)
+            status = CAIRN_OK; /* another process was first with the same page */
+    }
+    if (!status)
+        status = sync_folders(batch);
+    for (size_t i = 0; i < batch->n_items && !status; i++)
+        ret_published[i] = batch->items[i].renamed;
+    return status;
+}
+
+uint64_t cairn__batch_finish(cairn__batch *batch)
+{
+    uint64_t         bytes = batch->side_bytes;
+    cairn__file_info info;
+    for (size_t i = 0; i < batch->n_items; i++) {
+        item *it = &batch->items[i];
+        bool  stays = it->renamed;
+        if (!stays && it->fd >= 0)
+            stays = cairn__unlink(batch->folders[it->folder].fd, it->temp) != CAIRN_OK;
+        if (stays && cairn__fstat(it->fd, &info) == CAIRN_OK)
+            bytes += info.disk_bytes;
+        cairn__close(it->fd);
+    }
+    batch->n_items = 0;
+    for (size_t i = 0; i < batch->n_folders; i++) {
+        folder *f = &batch->folders[i];
+        if (f->fd >= 0 && cairn__fstat(f->fd, &info) == CAIRN_OK && info.disk_bytes > f->bytes_before)
+            bytes += info.disk_bytes - f->bytes_before;
+        cairn__close(f->fd);
+    }
+    batch->n_folders = 0;
+    batch->side_bytes = 0;
+    return bytes;
+}
+
+void cairn__batch_destroy(cairn__batch *batch)
+{
+    if (!batch)
+        return;
+    (void)cairn__batch_finish(batch);
+    free(batch->gather);
+    free(batch);
+}

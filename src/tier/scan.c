@@ -1,0 +1,170 @@
+/* scan.c - see scan.h.
+ *
+ * A temporary file belongs to a live writer when its OFD lock is held; between
+ * creating and locking it nobody holds the lock, so a young one is left alone
+ * whatever its lock says. A writer that was stopped for an hour still holds its
+ * lock. A clock that jumped can at worst leave a dead file for a later scan. */
+#include "tier/scan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* v1/<identity>/<fan-out>/file is depth 3; deeper things are not ours. */
+#define MAX_DEPTH 4
+
+typedef struct walk {
+    const cairn__scan_request *request;
+    cairn__scan_result         result;
+    bool                       in_pages; /* below v1/ */
+    const char                *identity; /* of the folder the walk is in, or NULL */
+    cairn_status               status;
+} walk;
+
+/* ---- names of one folder ---- */
+
+typedef struct names {
+    char  *text; /* NUL-terminated names, one after the other */
+    size_t size, room;
+    bool   no_memory;
+} names;
+
+static bool add_name(void *ctx, const char *name)
+{
+    names *n = ctx;
+    size_t size = strlen(name) + 1;
+    if (n->room - n->size < size) {
+        size_t room = (n->room + size) * 2 + 4096;
+        char  *text = realloc(n->text, room);
+        if (!text) {
+            n->no_memory = true;
+            return false;
+        }
+        n->text = text;
+        n->room = room;
+    }
+    memcpy(n->text + n->size, name, size);
+    n->size += size;
+    return true;
+}
+
+/* ---- one file ---- */
+
+/* Whether nobody holds the writer's lock. */
+static bool is_unlocked(int folder_fd, const char *name, const cairn__file_info *info)
+{
+    int fd;
+    if (!info->is_regular)
+        return true; /* we never make such */
+    if (cairn__open_shared(folder_fd, name, &fd) != CAIRN_OK)
+        return false;
+    bool unlocked = cairn__lock_range(fd, 0, 1, false) == CAIRN_OK;
+    cairn__close(fd);
+    return unlocked;
+}
+
+/* A locked one is covered by its writer's reservation and not counted here. */
+static void see_temp(walk *w, int folder_fd, const char *name)
+{
+    cairn__file_info info;
+    if (cairn__stat(folder_fd, name, &info) != CAIRN_OK)
+        return; /* renamed or removed by its writer */
+    int64_t age_ns = w->request->now_ns - info.mtime_ns;
+    bool    young = age_ns < w->request->grace_ns && age_ns > -w->request->grace_ns;
+    bool    unlocked = is_unlocked(folder_fd, name, &info);
+    if (unlocked && !young && cairn__unlink(folder_fd, name) == CAIRN_OK) {
+        w->result.n_removed++;
+        w->result.freed_bytes += info.disk_bytes;
+        return;
+    }
+    w->result.n_left++;
+    if (unlocked)
+        w->result.total_bytes += info.disk_bytes;
+}
+
+static void walk_folder(walk *w, int parent_fd, const char *name, int depth);
+
+static void see_entry(walk *w, int folder_fd, const char *name, int depth)
+{
+    cairn__file_info info;
+    cairn__page_name page;
+    if (cairn__is_temp_name(name)) {
+        see_temp(w, folder_fd, name);
+        return;
+    }
+    bool is_page = cairn__page_name_parse(name, &page);
+    if (is_page && !w->request->stat_files)
+        return;
+    if (cairn__stat(folder_fd, name, &info) != CAIRN_OK)
+        return;
+    if (info.is_directory) {
+        walk_folder(w, folder_fd, name, depth + 1);
+        return;
+    }
+    w->result.total_bytes += info.disk_bytes;
+    if (!is_page || !w->identity || depth != 3 || !info.is_regular || !w->request->page)
+        return;
+    cairn__scan_page seen = {w->identity, &page, &info};
+    if (!w->request->page(w->request->ctx, &seen))
+        w->status = CAIRN_ECANCELED;
+}
+
+/* ---- folders ---- */
+
+static void walk_names(walk *w, int fd, const names *n, int depth)
+{
+    bool quarantine = false;
+    for (size_t at = 0; at < n->size && !w->status; at += strlen(n->text + at) + 1) {
+        const char *name = n->text + at;
+        if (depth == 0 && strcmp(name, CAIRN__ROOT_QUARANTINE) == 0)
+            quarantine = true; /* last: what moves there while we walk must not be missed */
+        else if (depth == 0 && strcmp(name, "lost+found") == 0)
+            continue;
+        else
+            see_entry(w, fd, name, depth);
+    }
+    if (quarantine && !w->status)
+        see_entry(w, fd, CAIRN__ROOT_QUARANTINE, depth);
+}
+
+static void walk_open_folder(walk *w, int fd, int depth)
+{
+    cairn__file_info info;
+    names            n = {0};
+    if (w->request->stop && w->request->stop(w->request->ctx))
+        w->status = CAIRN_ECANCELED;
+    else if (cairn__fstat(fd, &info) != CAIRN_OK || cairn__list_dir(fd, add_name, &n) != CAIRN_OK)
+        w->result.complete = false;
+    else if (n.no_memory)
+        w->status = CAIRN_ENOMEM;
+    else {
+        w->result.total_bytes += info.disk_bytes;
+        walk_names(w, fd, &n, depth);
+    }
+    free(n.text);
+}
+
+static void walk_folder(walk *w, int parent_fd, const char *name, int depth)
+{
+    int fd;
+    if (depth > MAX_DEPTH || cairn__open_dir(parent_fd, name, &fd) != CAIRN_OK) {
+        w->result.complete = false;
+        return;
+    }
+    if (depth == 1)
+        w->in_pages = strcmp(name, CAIRN__ROOT_PAGES) == 0;
+    if (depth == 2)
+        w->identity = w->in_pages ? name : NULL;
+    walk_open_folder(w, fd, depth);
+    if (depth == 2)
+        w->identity = NULL;
+    cairn__close(fd);
+}
+
+cairn_status cairn__scan(const cairn__root *root, const cairn__scan_request *request, cairn__scan_result *ret_result)
+{
+    walk w = {.request = request, .result = {.complete = true}};
+    walk_open_folder(&w, root->fd, 0);
+    if (!w.status)
+        *ret_result = w.result;
+    return w.status;
+}
