@@ -50,6 +50,20 @@ all_built() {
     for target; do is_built "$target" || return 1; done
 }
 
+# Libraries that name their build folder would have to be changed on
+# installation, and changed bytes are another runtime to the identity: a cache
+# filled from the build folder would be cold after `./dev install`. Replaced by
+# renaming, since programs that run may have them open.
+make_relocatable() {
+    for library in "$build"/bin/lib*.so.*; do
+        [ ! -L "$library" ] && readelf -d "$library" | grep -q 'RUNPATH.*\[/' || continue
+        cp -p "$library" "$library.new"
+        cmake "-DLIBRARY=$library.new" -P "$here/set-rpath.cmake" >/dev/null
+        touch -r "$library" "$library.new" # else the next build links everything again
+        mv "$library.new" "$library"
+    done
+}
+
 # A build made by hand with the same flags is as good as one of ours.
 adopt() {
     [ ! -e "$stamp" ] && [ -e "$build/build.ninja" ] || return 1
@@ -61,6 +75,7 @@ adopt() {
     for target in llama llama-common test-llama-archs llama-server; do
         [ ! -e "$(file_of "$target")" ] || echo "$target"
     done >"$built"
+    make_relocatable
     stamp_text >"$stamp"
     say "using the llama.cpp that was built in $build"
 }
@@ -81,6 +96,7 @@ compile() {
     say "building llama.cpp: $* (once; minutes on a small machine)"
     NINJA_STATUS='[llama.cpp %f/%t] ' cmake --build "$build" --target "$@" >&2 9>&- ||
         die "llama.cpp did not build (see above); the folder is $build"
+    make_relocatable
     for target; do is_built "$target" || echo "$target" >>"$built"; done
 }
 

@@ -67,7 +67,7 @@ if [ -n "$(unknown $names)" ]; then
     apt_get update || die "apt-get update failed (see above); check the package sources and the network, then run this again"
     updated=1
     absent=$(unknown $names)
-    [ -z "$absent" ] || die "no package source offers: $absent- enable one that does (on Ubuntu: universe) or install them by hand, then run this again"
+    [ -z "$absent" ] || die "no package source that can be reached offers: $absent- mend the network, enable a source that does (on Ubuntu: universe) or install them by hand, then run this again"
 fi
 # shellcheck disable=SC2086
 if ! apt_get install -y --no-install-recommends $names; then
