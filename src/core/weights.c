@@ -180,9 +180,9 @@ static cairn_status hash_shard(work *w, shard *file)
     cairn__sha256_update(&sha, DOMAIN, sizeof(DOMAIN));
     cairn__sha256_update(&sha, size, sizeof(size));
     for (uint64_t chunk = 0; chunk < n && !status; chunk++) {
-        while (submitted < n && submitted < chunk + w->n_slots)
-            submit_chunk(w, file, submitted++);
         status = report(w);
+        while (!status && submitted < n && submitted < chunk + w->n_slots)
+            submit_chunk(w, file, submitted++);
         slot *s = &w->slots[chunk % w->n_slots];
         if (!status)
             cairn__pool_wait(w->pool, &s->task);
