@@ -1,0 +1,45 @@
+/* fuzz_server_json.c - bodies of requests: JSON, and messages and tools as the
+ * chat template may see them. What parses prints, and what was printed parses. */
+#include "server/request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static json_t *parse(const char *text, size_t size)
+{
+    char    reason[256];
+    bool    no_memory = false;
+    char   *copy = malloc(size + 1);
+    json_t *value = NULL;
+    if (copy) {
+        if (size > 0)
+            memcpy(copy, text, size);
+        copy[size] = 0;
+        value = cairn__json_parse(copy, size, reason, sizeof reason, &no_memory);
+    }
+    free(copy);
+    return value;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    json_t *value = parse((const char *)data, size);
+    if (!value)
+        return 0;
+    char *text = cairn__json_print(value);
+    if (!text)
+        abort();
+    json_t *again = parse(text, strlen(text));
+    if (!again || !json_equal(value, again))
+        abort();
+    json_decref(again);
+    free(text);
+
+    cairn__refusal refusal = {0};
+    json_decref(cairn__chat_messages(value, &refusal));
+    json_decref(cairn__chat_tools(value, &refusal));
+    json_decref(value);
+    return 0;
+}
