@@ -1,7 +1,7 @@
 /* bench_store - how fast KV leaves and comes back through the public path, and
  * where the time goes. bench/store.py runs it over models and run sizes.
  *
- *     bench_store export --model M --root DIR --logits FILE [--tokens N] [--run N] [--rounds N] [--queue BYTES]
+ *     bench_store export --model M --root DIR --logits FILE [--tokens N] [--run N] [--rounds N]
  *     bench_store import --model M --root DIR --logits FILE [--tokens N] [--run N] [--rounds N] [--readers N]
  *
  * `export` fills N cells and records them, each round under other tokens.
@@ -37,7 +37,6 @@ typedef struct options {
     const char *model, *root, *logits;
     uint32_t    n_tokens, run_tokens, n_readers;
     int         rounds;
-    uint64_t    queue_bytes;
 } options;
 
 typedef struct blob {
@@ -145,7 +144,8 @@ static void compare_logits(const options *o, const bench_model *m)
 /* ---- export ---- */
 
 /* Records tokens[0..n) and waits until all pages are on disk. Returns the time
- * inside record calls, which is what a prefill pays. */
+ * inside record calls, which is what a prefill pays: a call exports while the
+ * writer has room, so it is called again and again, as a prefill does. */
 static double record_all(const bench_cache *c, const llama_token *tokens, uint32_t n)
 {
     cairn_store_stats before, now;
@@ -178,8 +178,7 @@ static void run_export(const options *o)
     save_logits(o, &m);
     llama_memory_seq_rm(m.memory, 0, (llama_pos)o->n_tokens, -1);
     long peak = bench_peak_kib();
-    bench_cache_open(&m, &(bench_cache_options){.root = o->root, .queue_bytes = o->queue_bytes, .run_tokens = o->run_tokens},
-                     &c);
+    bench_cache_open(&m, &(bench_cache_options){.root = o->root, .run_tokens = o->run_tokens}, &c);
     for (int i = 0; i < o->rounds; i++) { /* the first one also fills the adapter's pools */
         llama_token *other = bench_tokens(o->n_tokens + 1, m.n_vocab, (uint64_t)i + 1);
         double       start = bench_now_ms();
@@ -356,8 +355,7 @@ int main(int argc, char **argv)
         {"model", required_argument, NULL, 'm'},  {"root", required_argument, NULL, 'd'},
         {"logits", required_argument, NULL, 'l'}, {"tokens", required_argument, NULL, 'n'},
         {"run", required_argument, NULL, 'r'},    {"readers", required_argument, NULL, 'j'},
-        {"rounds", required_argument, NULL, 'c'}, {"queue", required_argument, NULL, 'q'},
-        {NULL, 0, NULL, 0}};
+        {"rounds", required_argument, NULL, 'c'}, {NULL, 0, NULL, 0}};
     options o = {.n_tokens = 8192, .run_tokens = 2048, .rounds = 3};
     for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;)
         switch (c) {
@@ -368,7 +366,6 @@ int main(int argc, char **argv)
         case 'r': o.run_tokens = parse_count(optarg, 1u << 20); break;
         case 'j': o.n_readers = parse_count(optarg, 256); break;
         case 'c': o.rounds = (int)parse_count(optarg, MAX_ROUNDS); break;
-        case 'q': o.queue_bytes = strtoull(optarg, NULL, 10); break;
         default: return 2;
         }
     const char *verb = optind + 1 == argc ? argv[optind] : "";
@@ -376,7 +373,7 @@ int main(int argc, char **argv)
     if ((!is_export && strcmp(verb, "import") != 0) || !o.model || !o.root || !o.logits || o.n_tokens < 2 * PAGE ||
         o.rounds < 1 || o.run_tokens < PAGE) {
         fputs("usage: bench_store export|import --model M --root DIR --logits FILE [--tokens N] [--run N]\n"
-              "                   [--rounds N] [--readers N] [--queue BYTES]\n",
+              "                   [--rounds N] [--readers N]\n",
               stderr);
         return 2;
     }

@@ -35,12 +35,9 @@ def measure_kind(args, work, kind):
         root, logits = os.path.join(work, "root"), os.path.join(work, "logits")
         shutil.rmtree(root, ignore_errors=True)
         common = ("--model", model, "--root", root, "--logits", logits, "--tokens", args.tokens, "--run", run)
-        # A queue as large as everything: the record calls then show export alone, not the disk.
-        out = call(program, "export", *common, "--rounds", args.rounds, "--queue", 4 << 30)
-        shutil.rmtree(root)
-        small = call(program, "export", *common, "--rounds", 1)
+        out = call(program, "export", *common, "--rounds", args.rounds)
         back = call(program, "import", *common, "--rounds", args.rounds, "--readers", args.readers)
-        results.append({"run": run, "export": out, "export_default_queue": small, "import": back})
+        results.append({"run": run, "export": out, "import": back})
         shutil.rmtree(root)
     os.unlink(model)
     return results
@@ -72,7 +69,7 @@ def report_kind(name, results):
                      f"{back['lookup_ms']:.2f}", f"{back['read_ms']:.1f}",
                      f"{back['read_verify_ms'] - back['read_ms']:.1f}", f"{back['runtime_set_ms']:.1f}",
                      f"{back['restore_ms'] - parts:.1f}", f"{back['peak_extra_kib'] / 1024:.0f}",
-                     f"{r['export_default_queue']['peak_extra_kib'] / 1024:.0f}"))
+                     f"{r['export']['peak_extra_kib'] / 1024:.0f}"))
     print()
     table(("run", "import ms", "first", "lookup", "read", "verify", "set_data", "rest or overlap", "peak MiB import",
            "peak MiB export"), rows)

@@ -206,7 +206,7 @@ void bench_cache_open(const bench_model *model, const bench_cache_options *optio
 {
     bench_cache         c = {0};
     cairn_error         error = {{0}};
-    cairn_store_options store = {.root = options->root, .write_queue_bytes = options->queue_bytes};
+    cairn_store_options store = {.root = options->root};
     double              start = bench_now_ms();
     if (cairn_store_open(&store, &c.store, &error) != CAIRN_OK)
         bench_die("%s", error.text);

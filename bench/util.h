@@ -58,7 +58,6 @@ float *bench_logits(const bench_model *model);
 
 typedef struct bench_cache_options {
     const char *root;
-    uint64_t    queue_bytes; /* 0: the store's default */
     uint32_t    run_tokens, n_readers;
     bool        pageable;
 } bench_cache_options;
