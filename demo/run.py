@@ -123,20 +123,10 @@ def run(program, model, ctx):
     server = start(program, model, folder, root, ctx, "starting a new process")
     c = ask(server, QUESTION_C, "C: third question, after the restart")
     again = ask(server, QUESTION_A, "A: first question again")
+    report((("A, cold", a), ("B, new session, same process", b), ("C, after SIGKILL, other question", c),
+            ("A, after SIGKILL, same question", again)))
     shared = check(server, a, b, c, again)
     server.terminate()
-    report(program, model, root, ctx, shared,
-           (("A, cold", a), ("B, new session, same process", b), ("C, after SIGKILL, other question", c),
-            ("A, after SIGKILL, same question", again)))
-    return 0
-
-
-def report(program, model, root, ctx, shared, rows):
-    cold = rows[0][1].ttft
-    print()
-    table(("scenario", "TTFT", "cached_tokens", "of prompt_tokens", "ratio to cold"),
-          [(name, f"{r.ttft:.3f} s", r.cached_tokens, r.prompt_tokens,
-            "1" if r is rows[0][1] else f"1/{cold / r.ttft:.0f}") for name, r in rows])
     print(f"""
 The shared prefix has {shared:,} tokens; C restored all of them from the disk.
 Cache root: {root} ({tree_bytes(root) / 1e6:.1f} MB on the disk)
@@ -146,6 +136,15 @@ Start the server yourself:
 and ask it:
   curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{{"messages": [{{"role": "user", "content": "Hello!"}}], "max_tokens": 32}}'""")
+    return 0
+
+
+def report(rows):
+    cold = rows[0][1].ttft
+    print(flush=True)
+    table(("scenario", "TTFT", "cached_tokens", "of prompt_tokens", "ratio to cold"),
+          [(name, f"{r.ttft:.3f} s", r.cached_tokens, r.prompt_tokens,
+            "1" if r is rows[0][1] else f"1/{cold / r.ttft:.0f}") for name, r in rows])
 
 
 def main():
