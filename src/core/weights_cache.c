@@ -129,7 +129,8 @@ static void bound_entries(int dir_fd)
         (void)!cairn__list_dir(dir_fd, drop_entry, &dir_fd);
 }
 
-/* Temporary file, sync, rename over the old entry, sync of the folder. */
+/* Temporary file, sync, rename over the old entry, sync of the folder. close()
+ * comes last: the lock goes with it. */
 static cairn_status write_entry(int dir_fd, const char *name, const char *data, size_t size)
 {
     uint8_t random[8];
@@ -141,17 +142,18 @@ static cairn_status write_entry(int dir_fd, const char *name, const char *data, 
     cairn_status status = cairn__create_new(dir_fd, temporary, &fd);
     if (status)
         return status;
-    status = cairn__write_at(fd, data, size, 0);
+    /* Tells a clean-up of the root that this temporary file has a living writer. */
+    status = cairn__lock_range(fd, 0, 1, false);
+    if (!status)
+        status = cairn__write_at(fd, data, size, 0);
     if (!status)
         status = cairn__sync_data(fd);
-    cairn__close(fd);
     if (!status)
         status = cairn__rename_across(dir_fd, temporary, dir_fd, name);
-    if (status) {
+    if (status)
         (void)!cairn__unlink(dir_fd, temporary);
-        return status;
-    }
-    return cairn__sync_dir(dir_fd);
+    cairn__close(fd);
+    return status ? status : cairn__sync_dir(dir_fd);
 }
 
 void cairn__weights_cache_put(int dir_fd, const cairn__file_info *info, int64_t hashing_began_ns,
