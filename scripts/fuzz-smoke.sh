@@ -25,7 +25,7 @@ for fuzzer in "$build"/fuzz_*; do
     name=$(basename "$fuzzer")
     rm -rf corpus
     cp -r "$here/tests/fuzz/corpus/${name#fuzz_}" corpus
-    run "$name" "$seconds" || { tail -n 60 log; echo "FAILED: $name; input: $(base64 -w0 crash-* leak-* timeout-* oom-* 2>/dev/null)"; exit 1; }
+    run "$name" "$seconds" || { tail -n 60 log; echo "FAILED: $name; input: $(cat crash-* leak-* timeout-* oom-* 2>/dev/null | base64 -w0)"; exit 1; }
     echo "$name: $(sed -n 's/^stat::number_of_executed_units: *//p' log) runs, nothing found"
     found=$((found + 1))
 done

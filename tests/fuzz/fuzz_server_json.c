@@ -37,9 +37,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     json_decref(again);
     free(text);
 
-    cairn__refusal refusal = {0};
-    json_decref(cairn__chat_messages(value, &refusal));
-    json_decref(cairn__chat_tools(value, &refusal));
+    cairn__refusal of_messages = {0}, of_tools = {0};
+    json_t        *messages = cairn__chat_messages(value, &of_messages);
+    json_t        *tools = cairn__chat_tools(value, &of_tools);
+    if (!messages != (of_messages.http_status != 0) || !tools != (of_tools.http_status != 0))
+        abort(); /* a refusal without a reason, or a reason for none */
+    json_decref(messages);
+    json_decref(tools);
     json_decref(value);
     return 0;
 }
