@@ -66,7 +66,7 @@ CAIRN_API void cairn_llama_close(cairn_llama *cache); /* accepts NULL; does not 
 
 /* NULL when pages can be stored; else a sentence why not. */
 CAIRN_API const char *cairn_llama_unsupported(const cairn_llama *cache);
-CAIRN_API const cairn_identity *cairn_llama_identity(const cairn_llama *cache);
+CAIRN_API const cairn_identity *cairn_llama_identity(const cairn_llama *cache); /* NULL when unsupported */
 
 typedef struct cairn_llama_restored {
     uint32_t   n_tokens;     /* KV of [0, n_tokens) is in the sequence now */
@@ -98,6 +98,8 @@ CAIRN_API void cairn_llama_record(cairn_llama *cache, llama_seq_id seq, const ll
  * not fit then is given up from the end backwards and counted. */
 CAIRN_API void cairn_llama_record_end(cairn_llama *cache, llama_seq_id seq, const llama_token *tokens,
                                       uint32_t n_tokens);
+/* Pages that record_end gave up so far. */
+CAIRN_API uint64_t cairn_llama_pages_given_up(const cairn_llama *cache);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,98 @@
+/* adapter.h - what the files of libcairn-llama share.
+ *
+ *   open.c      checks the context, puts a cairn_llama together, takes it apart
+ *   probe.c     which memory the context has, its blob's layout, the self-test
+ *   identity.c  the identity; libraries.c the digests of the loaded runtime
+ *   transfer.c  one run out of or into the runtime (the only two functions that
+ *               call llama_state_seq_get_data and _set_data on pages)
+ *   restore.c   store -> sequence      record.c   sequence -> store
+ *   blob.c, layout.c, staging.c: see their headers
+ *
+ * A1 The scratch sequence is empty whenever a public function returns.
+ * A2 A sequence passed to restore holds exactly [0, n) afterwards, n returned.
+ * A3 Without a layout (unsupported model) nothing below touches the runtime.
+ *
+ * One thread owns a cairn_llama; pool threads only read pages into staging
+ * buffers, the store's writer only reads from them. */
+#ifndef CAIRN_LLAMA_ADAPTER_H
+#define CAIRN_LLAMA_ADAPTER_H
+
+#include "cairn/llama.h"
+#include "llama/blob.h"
+#include "llama/staging.h"
+
+/* What is known of the prefix in one sequence, for record.c. */
+typedef struct cairn__track {
+    int32_t   *tokens;   /* [n_keys * page_tokens] that the keys were computed from */
+    cairn_key *keys;     /* chain keys of the full pages */
+    uint32_t   n_keys, capacity;
+    uint32_t   n_stored; /* leading pages known to be in the store or queued */
+    uint64_t   mark_ns;  /* when the last call for this sequence ended, 0: no such call */
+    uint32_t   mark_tokens;
+    uint64_t   ns_per_token; /* in the last stretch of prefill, 0: unknown */
+} cairn__track;
+
+struct cairn_llama {
+    struct llama_model   *model;
+    struct llama_context *ctx;
+    llama_memory_t        memory;
+    cairn_store          *store;
+    cairn_identity       *identity;
+    cairn_digest          identity_digest;
+    cairn__layout        *layout; /* NULL: unsupported */
+    char                  unsupported[256];
+
+    llama_seq_id scratch;
+    uint32_t     n_seq, n_ctx, page_tokens, run_tokens, n_readers, grid_tokens;
+
+    cairn__pool    *pool;
+    cairn__staging *staging;
+    uint64_t        stage_size;
+    cairn__track   *tracks; /* [n_seq] */
+    uint64_t        pages_given_up;
+
+    /* Work space of record.c: pages of one run and their blocks. */
+    cairn_page  *pages;  /* [run pages] */
+    cairn_block *blocks; /* [run pages][n_blocks] */
+    uint32_t    *order;  /* [run_tokens] */
+};
+
+/* ---- probe.c ---- */
+
+/* Finds the layout and proves it in the scratch sequence. CAIRN_OK with
+ * cache->layout NULL and cache->unsupported set: not a memory that pages work
+ * for. Errors: CAIRN_EINVAL (scratch not empty), CAIRN_ENOMEM. */
+CAIRN_MUST_USE cairn_status cairn__probe(cairn_llama *cache, cairn_error *error);
+
+/* ---- identity.c, libraries.c ---- */
+
+CAIRN_MUST_USE cairn_status cairn__identity_build(cairn_llama *cache, const cairn_llama_options *options,
+                                                  cairn_error *error);
+/* Adds one `runtime.NAME` line for each library of the runtime that is loaded. */
+CAIRN_MUST_USE cairn_status cairn__identity_add_libraries(cairn_identity *identity);
+/* True for devices that the KV of this context is computed on. */
+bool cairn__device_in_use(const cairn_llama_options *options, ggml_backend_dev_t device);
+
+/* ---- transfer.c ---- */
+
+/* Imports the blob of positions [first_pos, first_pos + n_cells) that lies in
+ * blob[0..size) behind what `seq` holds; straight into it when `seq_is_empty`.
+ * Errors, with seq as it was before (and empty if it was): CAIRN_ECORRUPT (not
+ * the blob it should be), CAIRN_ENOSPC (the runtime refused it: no room). */
+CAIRN_MUST_USE cairn_status cairn__import(cairn_llama *cache, llama_seq_id seq, bool seq_is_empty, const uint8_t *blob,
+                                          uint64_t size, uint32_t first_pos, uint32_t n_cells);
+
+/* Exports positions [first_pos, first_pos + n_cells) of `seq` into buf, which
+ * has room for cairn__blob_size(n_cells). order[n_cells]: see
+ * cairn__blob_check_order(). False when the blob is not what the layout says;
+ * nothing is changed. */
+CAIRN_MUST_USE bool cairn__export(cairn_llama *cache, llama_seq_id seq, uint32_t first_pos, uint32_t n_cells,
+                                  uint8_t *buf, uint32_t *order);
+
+/* ---- record.c ---- */
+
+/* Starts the clock for prefill costs: `seq` holds n_tokens now. */
+void cairn__track_restored(cairn_llama *cache, llama_seq_id seq, uint32_t n_tokens);
+void cairn__track_done(cairn__track *track);
+
+#endif

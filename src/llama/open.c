@@ -1,0 +1,197 @@
+/* open.c - puts a cairn_llama together and takes it apart.
+ *
+ * Order: what is wrong with the call is found before anything costs time; then
+ * the probe (some tokens); the identity last, as it may hash the weights. */
+#include "llama/adapter.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    DEFAULT_RUN_TOKENS = 2048, /* LLAMA_CPP.md, H200: 1,024 tokens a run import at 39 GB/s, 256 at 24, the link 55 */
+    MAX_READERS = 16,          /* 16 readers from the page cache reach 37 GB/s there, more gain nothing */
+    N_STAGES = 3,
+    N_WARM_STAGES = 2 /* the third is made when two are in use */
+};
+
+__attribute__((format(printf, 3, 4))) static cairn_status fail(cairn_error *error, cairn_status status,
+                                                               const char *format, ...)
+{
+    if (error) {
+        va_list args;
+        va_start(args, format);
+        vsnprintf(error->text, sizeof error->text, format, args);
+        va_end(args);
+    }
+    return status;
+}
+
+static cairn_status check_options(const cairn_llama_options *o, cairn_error *error)
+{
+    if (!o->model_params || !o->context_params)
+        return fail(error, CAIRN_EINVAL, "model_params and context_params are required: KV depends on them");
+    if (!o->store)
+        return fail(error, CAIRN_EINVAL, "a store is required");
+    if (!o->model_paths || o->n_model_paths == 0)
+        return fail(error, CAIRN_EINVAL, "model_paths is required: pages are named by the digest of the weights");
+    for (uint32_t i = 0; i < o->n_model_paths; i++)
+        if (!o->model_paths[i])
+            return fail(error, CAIRN_EINVAL, "model_paths[%u] is NULL", i);
+    for (uint32_t i = 0; i < o->n_adapters; i++)
+        if (!o->adapters || !o->adapters[i].path)
+            return fail(error, CAIRN_EINVAL, "adapters[%u] has no path", i);
+    return CAIRN_OK;
+}
+
+static cairn_status check_context(const struct llama_model *model, const struct llama_context *ctx,
+                                  const cairn_llama_options *o, cairn_error *error)
+{
+    const uint32_t n_seq = llama_n_seq_max(ctx);
+    if (llama_get_model(ctx) != model)
+        return fail(error, CAIRN_EINVAL, "the context belongs to another model");
+    if (n_seq < 2)
+        return fail(error, CAIRN_EINVAL, "the context has no spare sequence: set n_seq_max to at least 2 (it is %u) and "
+                    "kv_unified to true", n_seq);
+    if (llama_n_ctx_seq(ctx) != llama_n_ctx(ctx) || !o->context_params->kv_unified)
+        return fail(error, CAIRN_EINVAL, "the context keeps a separate cache for each sequence: set kv_unified to true "
+                    "(n_seq_max may stay %u)", n_seq);
+    if (o->scratch_seq < 0 || (uint32_t)o->scratch_seq >= n_seq)
+        return fail(error, CAIRN_EINVAL, "scratch_seq %d is not below n_seq_max (%u)", (int)o->scratch_seq, n_seq);
+    return CAIRN_OK;
+}
+
+static cairn_status check_grid(const cairn_llama *cache, cairn_error *error)
+{
+    const uint32_t grid = cache->grid_tokens, page = cache->page_tokens;
+    if (grid && grid % page != 0 && page % grid != 0)
+        return fail(error, CAIRN_EINVAL, "grid_tokens %u: it or the page size (%u) must divide the other", grid, page);
+    return CAIRN_OK;
+}
+
+static void set_sizes(cairn_llama *cache, const cairn_llama_options *o)
+{
+    const uint32_t page = cairn_store_page_tokens(o->store);
+    const uint32_t n_ctx = llama_n_ctx(cache->ctx);
+    uint32_t       run = o->run_tokens ? o->run_tokens : DEFAULT_RUN_TOKENS;
+    run = run < n_ctx ? run : n_ctx;
+    cache->n_seq = llama_n_seq_max(cache->ctx);
+    cache->n_ctx = n_ctx;
+    cache->scratch = o->scratch_seq ? o->scratch_seq : (llama_seq_id)cache->n_seq - 1;
+    cache->page_tokens = page;
+    cache->run_tokens = run < page ? page : run / page * page;
+    cache->grid_tokens = o->grid_tokens;
+    cache->n_readers = o->n_readers ? o->n_readers : cairn__cpu_count();
+    if (cache->n_readers > MAX_READERS)
+        cache->n_readers = MAX_READERS;
+}
+
+/* Memory that the device of the KV cache copies fastest from; NULL: plain. */
+static ggml_backend_buffer_type_t pinned_type(const cairn_llama_options *o)
+{
+    if (o->pageable)
+        return NULL;
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        if (ggml_backend_dev_type(device) != GGML_BACKEND_DEVICE_TYPE_GPU || !cairn__device_in_use(o, device))
+            continue;
+        ggml_backend_buffer_type_t type = ggml_backend_dev_host_buffer_type(device);
+        if (type)
+            return type;
+    }
+    return NULL;
+}
+
+/* A buffer holds the joined blob of a run, or the gathered blocks of its pages
+ * and behind them the blob of one page (record.c). */
+static cairn_status make_buffers(cairn_llama *cache, const cairn_llama_options *o)
+{
+    const uint32_t run_pages = cache->run_tokens / cache->page_tokens;
+    const uint64_t joined = cairn__blob_size(cache->layout, cache->run_tokens);
+    const uint64_t gathered = cache->layout->row_size * cache->run_tokens +
+                              cairn__blob_size(cache->layout, cache->page_tokens);
+    cache->stage_size = joined > gathered ? joined : gathered;
+    cache->tracks = calloc(cache->n_seq, sizeof *cache->tracks);
+    cache->pages = calloc(run_pages, sizeof *cache->pages);
+    cache->blocks = calloc((size_t)run_pages * cache->layout->n_blocks, sizeof *cache->blocks);
+    cache->order = calloc(cache->run_tokens, sizeof *cache->order);
+    if (!cache->tracks || !cache->pages || !cache->blocks || !cache->order)
+        return CAIRN_ENOMEM;
+    cairn_status status = cairn__pool_create(cache->n_readers, &cache->pool);
+    if (status)
+        return status;
+    const cairn__staging_options staging = {N_STAGES, N_WARM_STAGES, cache->stage_size, pinned_type(o)};
+    return cairn__staging_create(&staging, cache->pool, &cache->staging);
+}
+
+static cairn_status set_up(cairn_llama *cache, const cairn_llama_options *options, cairn_error *error)
+{
+    set_sizes(cache, options);
+    cairn_status status = check_grid(cache, error);
+    if (!status)
+        status = cairn__probe(cache, error);
+    if (status || !cache->layout)
+        return status;
+    status = make_buffers(cache, options);
+    return status ? status : cairn__identity_build(cache, options, error);
+}
+
+cairn_status cairn_llama_open(struct llama_model *model, struct llama_context *ctx, const cairn_llama_options *options,
+                              cairn_llama **ret_cache, cairn_error *error)
+{
+    if (error)
+        error->text[0] = 0;
+    if (!model || !ctx || !options || !ret_cache)
+        return fail(error, CAIRN_EINVAL, "model, context, options and the place for the result are required");
+    cairn_status status = check_options(options, error);
+    if (!status)
+        status = check_context(model, ctx, options, error);
+    if (status)
+        return status;
+    cairn_llama *cache = calloc(1, sizeof *cache);
+    if (!cache)
+        return fail(error, CAIRN_ENOMEM, "out of memory");
+    cache->model = model;
+    cache->ctx = ctx;
+    cache->memory = llama_get_memory(ctx);
+    cache->store = options->store;
+    status = set_up(cache, options, error);
+    if (status) {
+        cairn_llama_close(cache);
+        return error && error->text[0] ? status : fail(error, status, "%s", cairn_status_text(status));
+    }
+    *ret_cache = cache;
+    return CAIRN_OK;
+}
+
+void cairn_llama_close(cairn_llama *cache)
+{
+    if (!cache)
+        return;
+    cairn__pool_destroy(cache->pool); /* before the buffers that its tasks make */
+    cairn__staging_drop(cache->staging);
+    for (uint32_t i = 0; cache->tracks && i < cache->n_seq; i++)
+        cairn__track_done(&cache->tracks[i]);
+    free(cache->tracks);
+    free(cache->pages);
+    free(cache->blocks);
+    free(cache->order);
+    cairn__layout_destroy(cache->layout);
+    cairn_identity_destroy(cache->identity);
+    free(cache);
+}
+
+const char *cairn_llama_unsupported(const cairn_llama *cache)
+{
+    return cache->layout ? NULL : cache->unsupported;
+}
+
+const cairn_identity *cairn_llama_identity(const cairn_llama *cache)
+{
+    return cache->identity;
+}
+
+uint64_t cairn_llama_pages_given_up(const cairn_llama *cache)
+{
+    return cache->pages_given_up;
+}
