@@ -213,6 +213,25 @@ static void changes_while_reading(void **state)
     free(victim);
 }
 
+static void relink(void)
+{
+    assert_int_equal(unlink(victim), 0);
+    assert_int_equal(symlink("b.gguf", victim), 0);
+}
+
+/* The file that was opened stays as it was; the path leads to another one. */
+static void path_leads_elsewhere(void **state)
+{
+    (void)state;
+    watch        w = {.act = relink};
+    cairn_digest d;
+    victim = join("victimlink");
+    assert_int_equal(symlink("a.gguf", victim), 0);
+    assert_int_equal(digest((const char *[]){victim}, 1, NULL, &w, &d), CAIRN_EIO);
+    assert_non_null(strstr(error.text, "changed while it was read"));
+    free(victim);
+}
+
 static void unreadable(void **state)
 {
     (void)state;
@@ -484,6 +503,7 @@ int main(void)
         cmocka_unit_test(chunks_and_threads),
         cmocka_unit_test(cancel),
         cmocka_unit_test(changes_while_reading),
+        cmocka_unit_test(path_leads_elsewhere),
         cmocka_unit_test(unreadable),
         cmocka_unit_test(second_time_reads_nothing),
         cmocka_unit_test(fresh_file_is_not_cached),
