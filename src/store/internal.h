@@ -1,0 +1,162 @@
+/* internal.h - the store's state, shared by the files of this folder.
+ *
+ * Threads: any number of callers; one writer thread, which alone publishes,
+ * evicts and reserves; one janitor thread, which scans after open and ends.
+ * Locks, in the order in which they may be taken: scan_lock, lock. The listing
+ * cache and the ledger have their own inside. `lock` is never held during I/O.
+ * Counters are atomic and relaxed: each is right, a set of them may be a moment
+ * apart. */
+#ifndef CAIRN_STORE_INTERNAL_H
+#define CAIRN_STORE_INTERNAL_H
+
+#include "cairn/store.h"
+#include "store/ledger.h"
+#include "tier/disk.h"
+#include "tier/listing.h"
+#include "tier/scan.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define CAIRN__RECHECK_NS (UINT64_C(10) * 1000 * 1000 * 1000) /* a full device is tried again after this */
+
+typedef struct cairn__put_job cairn__put_job;
+typedef struct cairn__evictor cairn__evictor;
+
+/* Shared by the threads that read blocks; only `bad` changes. */
+typedef struct cairn__pin_page {
+    cairn__page_file file;
+    uint32_t         used_tokens;
+    atomic_bool      bad; /* quarantined through this pin already */
+} cairn__pin_page;
+
+struct cairn_pin {
+    cairn_store      *store;
+    cairn_pin        *prev, *next; /* the store's list, under its lock */
+    cairn_digest      identity;
+    cairn__pin_page **pages; /* [n_pages] */
+    uint32_t          n_pages, room;
+};
+
+typedef struct cairn__counters {
+    atomic_uint_fast64_t lookups, hits, hit_tokens, misses[CAIRN_MISS_COUNT];
+    atomic_uint_fast64_t pages_put, pages_published, pages_skipped, pages_given_up;
+    atomic_uint_fast64_t bytes_written, bytes_read;
+    atomic_uint_fast64_t pages_corrupt, pages_quarantined, pages_evicted;
+    atomic_uint_fast64_t write_errors, read_errors;
+} cairn__counters;
+
+static inline void cairn__count(atomic_uint_fast64_t *counter, uint64_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+struct cairn_store {
+    cairn__root      root; /* fd -1: tier off */
+    bool             off;
+    uint32_t         page_tokens;
+    uint64_t         budget_bytes, reserve_bytes, queue_limit_bytes, quarantine_bytes;
+    cairn__listings *listings;
+    cairn__ledger   *ledger;
+    cairn__counters  counters;
+    /* Freed by lookups; they don't wait for the ledger's lock, the writer passes it on. */
+    atomic_uint_fast64_t freed_bytes;
+
+    pthread_mutex_t lock;
+    pthread_cond_t  work; /* to the writer: something to do; to the janitor: stop */
+    pthread_cond_t  done; /* to flush: a job ended */
+    cairn__put_job *queue_head, *queue_tail;
+    uint64_t        queued_bytes;
+    uint64_t        put_seq, done_seq; /* of the last job accepted, ended */
+    bool            stop;
+    cairn_pin      *pins;
+    bool            write_failed;     /* for good */
+    bool            low_space;        /* below the reserve, or ENOSPC */
+    uint64_t        blocked_until_ns; /* monotonic; 0: not blocked */
+
+    pthread_mutex_t scan_lock; /* one scan at a time in this process */
+    pthread_t       writer, janitor;
+    bool            has_writer, has_janitor;
+
+    cairn__evictor *evictor; /* the writer thread's */
+};
+
+/* ---- lookup.c, child.c ---- */
+
+/* Position and tokens of a wanted page behind `parent`. */
+typedef struct cairn__want {
+    const cairn_digest *identity;
+    int                 identity_fd;
+    cairn_key           parent;
+    uint32_t            start;
+    const int32_t      *tokens; /* [n_tokens], the wanted ones from start on */
+    uint32_t            n_tokens;
+} cairn__want;
+
+/* Opens the page that holds exactly the wanted tokens, all compared. Statuses of
+ * cairn__page_file_open(); a bad page is quarantined and counted. */
+CAIRN_MUST_USE cairn_status cairn__open_whole(cairn_store *store, const cairn__want *want, cairn_key *ret_key,
+                                              cairn__page_file *ret_file);
+
+/* Among the children of want->parent the one that shares the longest run of
+ * tokens. *ret_run 0: none, nothing held. Errors: CAIRN_ENOMEM, CAIRN_EIO. */
+CAIRN_MUST_USE cairn_status cairn__open_longest_child(cairn_store *store, const cairn__want *want,
+                                                      cairn__page_file *ret_file, uint32_t *ret_run);
+
+/* Counts a bad page and moves it away. */
+void cairn__store_quarantine(cairn_store *store, int folder_fd, const cairn__page_name *name, uint64_t inode);
+
+/* ---- pin.c ---- */
+CAIRN_MUST_USE cairn_status cairn__pin_create(cairn_store *store, const cairn_digest *identity, cairn_pin **ret_pin);
+/* Takes the file over, also on failure. */
+CAIRN_MUST_USE cairn_status cairn__pin_add_take(cairn_pin *pin, cairn__page_file *file, uint32_t used_tokens);
+void                        cairn__pin_drop_last(cairn_pin *pin);
+bool                        cairn__store_is_pinned(cairn_store *store, const uint8_t key[CAIRN__PAGE_NAME_KEY_SIZE]);
+
+/* ---- queue.c ---- */
+
+struct cairn__put_job {
+    cairn__put_job *next;
+    uint64_t        seq, bytes;
+    cairn_digest    identity;
+    char           *identity_text;
+    cairn_page     *pages; /* tokens and blocks are copies too */
+    uint32_t        n_pages, n_ended;
+    void (*release)(void *ctx);
+    void *release_ctx;
+};
+
+/* Whether the tier takes pages at the moment; checks a full device again when it
+ * is time. */
+bool cairn__store_can_write(cairn_store *store);
+/* Calls the release and frees. Without locks held. */
+void cairn__job_end(cairn__put_job *job);
+/* On disk under its name, or covered by a longer page. */
+bool cairn__page_is_stored(cairn_store *store, const cairn_digest *identity, const cairn_page *page);
+/* True when this key, or a child of it, is queued. */
+bool cairn__store_is_queued(cairn_store *store, const uint8_t key[CAIRN__PAGE_NAME_KEY_SIZE]);
+
+/* ---- writer.c, room.c, evict.c ---- */
+/* Creates the writer thread, so that it has all the memory it needs. */
+CAIRN_MUST_USE cairn_status cairn__writer_start(cairn_store *store);
+/* Writer thread: reserves bytes in the ledger, evicting for them if need be.
+ * CAIRN_ENOSPC: no room. */
+CAIRN_MUST_USE cairn_status cairn__store_reserve(cairn_store *store, uint64_t bytes);
+/* Free space on the device does not go below the reserve when `bytes` are written. */
+bool cairn__store_space_left(cairn_store *store, uint64_t bytes);
+/* Writer thread: what lies above the budget when the store is opened goes. */
+void cairn__store_fit_budget(cairn_store *store);
+/* Stops taking pages for CAIRN__RECHECK_NS. */
+void cairn__store_block(cairn_store *store, bool low_space);
+/* Writer thread: frees at least `bytes` if it can. Returns what it freed. */
+uint64_t cairn__evict(cairn_store *store, uint64_t bytes);
+void     cairn__evictor_destroy(cairn__evictor *evictor); /* accepts NULL */
+
+/* ---- janitor.c ---- */
+void *cairn__janitor_main(void *store);
+/* One scan, its times filled in. count: also corrects the ledger by it, if no other
+ * process is about to. *ret_counted: it did. Errors as cairn__scan(). */
+CAIRN_MUST_USE cairn_status cairn__store_scan(cairn_store *store, cairn__scan_request request, bool count,
+                                              cairn__scan_result *ret_result, bool *ret_counted);
+
+#endif

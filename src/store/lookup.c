@@ -1,0 +1,201 @@
+/* lookup.c - the longest run of stored pages for a request.
+ *
+ * Keys of the pages before from_tokens are computed from the request alone: they
+ * need not be stored. From there on page after page is opened by the name that
+ * the request gives, until one is missing; then the child that shares the most
+ * tokens ends the run. Each step moves forward by a page or ends, so a lookup
+ * makes at most n_tokens / page_tokens + 1 steps whatever lies on disk.
+ *
+ * A page that can't be opened for lack of descriptors or memory ends the run like
+ * a missing one: what was found before it is right and is offered. */
+#include "store/internal.h"
+
+#include "base/bytes.h"
+
+#include <stdlib.h>
+
+typedef struct search {
+    cairn_store       *store;
+    const cairn_query *query;
+    cairn_digest       identity;
+    cairn__want        want;
+    cairn_pin         *pin;
+    uint32_t           end;  /* tokens found, from position 0 */
+    cairn_miss         miss; /* why it ended */
+} search;
+
+static cairn_miss miss_of(cairn_status status)
+{
+    switch (status) {
+    case CAIRN_ENOENT:
+        return CAIRN_MISS_NEVER_SEEN;
+    case CAIRN_ECORRUPT:
+        return CAIRN_MISS_CORRUPT;
+    default:
+        return CAIRN_MISS_IO;
+    }
+}
+
+/* Key of everything before the page that contains from_tokens. */
+static void go_to_start(search *s)
+{
+    const cairn_query *q = s->query;
+    uint32_t           page = s->store->page_tokens;
+    uint32_t           start = q->from_tokens / page * page;
+    for (uint32_t at = 0; at < start; at += page)
+        s->want.parent = cairn_chain_key(&s->identity, &s->want.parent, q->tokens + at, page);
+    s->want.start = start;
+    s->end = start;
+}
+
+static cairn_status found(search *s, cairn__page_file *file, uint32_t run)
+{
+    if (!s->pin) {
+        cairn_status status = cairn__pin_create(s->store, &s->identity, &s->pin);
+        if (status) {
+            cairn__page_file_close(file);
+            return status;
+        }
+    }
+    cairn_status status = cairn__pin_add_take(s->pin, file, run);
+    if (!status)
+        s->end += run;
+    return status;
+}
+
+/* One step: the wanted page as a whole. CAIRN_OK: found, go on. */
+static cairn_status step(search *s)
+{
+    cairn__page_file file;
+    cairn_key        key;
+    cairn_status     status = cairn__open_whole(s->store, &s->want, &key, &file);
+    if (!status)
+        status = found(s, &file, s->want.n_tokens);
+    if (!status)
+        s->want.parent = key;
+    return status;
+}
+
+static void want_next(search *s)
+{
+    uint32_t left = s->query->n_tokens - s->end;
+    s->want.start = s->end;
+    s->want.tokens = s->query->tokens + s->end;
+    s->want.n_tokens = left < s->store->page_tokens ? left : s->store->page_tokens;
+}
+
+/* The page that is not there as a whole, to the exact token. */
+static cairn_status step_partly(search *s)
+{
+    cairn__page_file file;
+    uint32_t         run;
+    cairn_status     status = cairn__open_longest_child(s->store, &s->want, &file, &run);
+    if (status || run == 0)
+        return status;
+    return found(s, &file, run);
+}
+
+static cairn_status walk(search *s)
+{
+    cairn_status status = CAIRN_OK;
+    s->miss = CAIRN_MISS_NONE;
+    for (want_next(s); s->want.n_tokens > 0 && !status; want_next(s)) {
+        status = step(s);
+        if (!status && s->want.n_tokens < s->store->page_tokens)
+            break; /* a short page has no children */
+    }
+    if (!status || status == CAIRN_ENOMEM)
+        return status;
+    s->miss = miss_of(status);
+    if (s->miss == CAIRN_MISS_IO)
+        return CAIRN_OK;
+    status = step_partly(s);
+    if (status == CAIRN_EIO)
+        s->miss = CAIRN_MISS_IO;
+    if (s->end == s->query->n_tokens)
+        s->miss = CAIRN_MISS_NONE;
+    return status == CAIRN_ENOMEM ? status : CAIRN_OK;
+}
+
+/* What ends off the grid, or adds nothing to what is resident, is given back. */
+static void trim(search *s)
+{
+    uint32_t end = s->end;
+    if (s->query->grid_tokens)
+        end -= end % s->query->grid_tokens;
+    if (end <= s->query->from_tokens)
+        end = 0;
+    while (s->pin && s->pin->n_pages > 0) {
+        cairn__pin_page *last = s->pin->pages[s->pin->n_pages - 1];
+        uint32_t         start = last->file.header.start;
+        if (end > start) {
+            last->used_tokens = end - start;
+            break;
+        }
+        cairn__pin_drop_last(s->pin);
+    }
+    if (s->pin && s->pin->n_pages == 0) {
+        cairn_pin_release(s->pin);
+        s->pin = NULL;
+    }
+    s->end = end;
+}
+
+static cairn_status run(search *s)
+{
+    int          identity_fd;
+    cairn_status status = cairn__disk_open_identity(&s->store->root, &s->identity, &identity_fd);
+    if (status) {
+        s->end = 0;
+        s->miss = miss_of(status);
+        return CAIRN_OK;
+    }
+    s->want.identity_fd = identity_fd;
+    go_to_start(s);
+    status = walk(s);
+    trim(s);
+    cairn__close(identity_fd);
+    return status;
+}
+
+static bool is_valid(const cairn_query *q)
+{
+    return q && q->identity && (q->tokens || q->n_tokens == 0) && q->from_tokens <= q->n_tokens;
+}
+
+static void count(cairn_store *store, const cairn_query *q, const cairn_hit *hit)
+{
+    cairn__count(&store->counters.lookups, 1);
+    cairn__count(&store->counters.misses[hit->miss], hit->miss != CAIRN_MISS_NONE);
+    if (hit->cached_tokens) {
+        cairn__count(&store->counters.hits, 1);
+        cairn__count(&store->counters.hit_tokens, hit->cached_tokens - q->from_tokens);
+    }
+    if (hit->miss == CAIRN_MISS_IO)
+        cairn__count(&store->counters.read_errors, 1);
+}
+
+cairn_status cairn_store_lookup(cairn_store *store, const cairn_query *query, cairn_hit *ret_hit, cairn_pin **ret_pin)
+{
+    if (!store || !ret_hit || !ret_pin || !is_valid(query))
+        return CAIRN_EINVAL;
+    cairn_status status = CAIRN_OK;
+    search       s = {.store = store, .query = query, .identity = cairn_identity_digest(query->identity)};
+    s.want.identity = &s.identity;
+    if (store->off)
+        s.miss = CAIRN_MISS_TIER_OFF;
+    else if (query->n_tokens > query->from_tokens)
+        status = run(&s);
+    if (status) {
+        cairn_pin_release(s.pin);
+        return status;
+    }
+    cairn_hit hit = {.cached_tokens = s.end, .miss = s.miss};
+    for (uint32_t i = 0; s.pin && i < s.pin->n_pages; i++)
+        hit.stored_bytes += s.pin->pages[i]->file.header.payload_size;
+    hit.n_pages = s.pin ? s.pin->n_pages : 0;
+    count(store, query, &hit);
+    *ret_hit = hit;
+    *ret_pin = s.pin;
+    return CAIRN_OK;
+}

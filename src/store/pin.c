@@ -1,0 +1,187 @@
+/* pin.c - pages kept open between a lookup and the import.
+ *
+ * An open descriptor keeps a file's blocks readable whatever happens to its name.
+ * The list of pins tells eviction which pages of this process to leave alone:
+ * unlinking them would free nothing until they are closed. Sizes, offsets and
+ * checksums come from the private copy of the header that the lookup verified.
+ * Reading is done with pread into the caller's buffer, and what is checked is
+ * what lies there afterwards: a file that changes under us can't slip through. */
+#include "store/internal.h"
+
+#include "base/digest.h"
+#include "os/clock.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TOUCH_NS (INT64_C(60) * 1000 * 1000 * 1000)
+
+cairn_status cairn__pin_create(cairn_store *store, const cairn_digest *identity, cairn_pin **ret_pin)
+{
+    cairn_pin *pin = calloc(1, sizeof(*pin));
+    if (!pin)
+        return CAIRN_ENOMEM;
+    pin->store = store;
+    pin->identity = *identity;
+    pthread_mutex_lock(&store->lock);
+    pin->next = store->pins;
+    if (store->pins)
+        store->pins->prev = pin;
+    store->pins = pin;
+    pthread_mutex_unlock(&store->lock);
+    *ret_pin = pin;
+    return CAIRN_OK;
+}
+
+/* The array may move while eviction looks at it: hence the lock. */
+static bool append(cairn_pin *pin, cairn__pin_page *page)
+{
+    bool ok = true;
+    pthread_mutex_lock(&pin->store->lock);
+    if (pin->n_pages == pin->room) {
+        uint32_t          room = pin->room ? pin->room * 2 : 16;
+        cairn__pin_page **pages = realloc(pin->pages, room * sizeof(*pages));
+        ok = pages != NULL;
+        if (ok) {
+            pin->pages = pages;
+            pin->room = room;
+        }
+    }
+    if (ok)
+        pin->pages[pin->n_pages++] = page;
+    pthread_mutex_unlock(&pin->store->lock);
+    return ok;
+}
+
+static void destroy_page(cairn__pin_page *page)
+{
+    cairn__page_file_close(&page->file);
+    free(page);
+}
+
+cairn_status cairn__pin_add_take(cairn_pin *pin, cairn__page_file *file, uint32_t used_tokens)
+{
+    cairn__pin_page *page = malloc(sizeof(*page));
+    if (!page) {
+        cairn__page_file_close(file);
+        return CAIRN_ENOMEM;
+    }
+    page->file = *file;
+    page->used_tokens = used_tokens;
+    atomic_init(&page->bad, false);
+    if (append(pin, page))
+        return CAIRN_OK;
+    destroy_page(page);
+    return CAIRN_ENOMEM;
+}
+
+void cairn__pin_drop_last(cairn_pin *pin)
+{
+    pthread_mutex_lock(&pin->store->lock);
+    cairn__pin_page *page = pin->pages[--pin->n_pages];
+    pthread_mutex_unlock(&pin->store->lock);
+    destroy_page(page);
+}
+
+bool cairn__store_is_pinned(cairn_store *store, const uint8_t key[CAIRN__PAGE_NAME_KEY_SIZE])
+{
+    bool pinned = false;
+    pthread_mutex_lock(&store->lock);
+    for (const cairn_pin *pin = store->pins; pin && !pinned; pin = pin->next)
+        for (uint32_t i = 0; i < pin->n_pages && !pinned; i++)
+            pinned = memcmp(pin->pages[i]->file.header.key.bytes, key, CAIRN__PAGE_NAME_KEY_SIZE) == 0;
+    pthread_mutex_unlock(&store->lock);
+    return pinned;
+}
+
+cairn_page_view cairn_pin_page(const cairn_pin *pin, uint32_t page)
+{
+    assert(pin && page < pin->n_pages);
+    const cairn__pin_page    *p = pin->pages[page];
+    const cairn__page_header *h = &p->file.header;
+    return (cairn_page_view){.start = h->start,
+                             .n_tokens = h->n_tokens,
+                             .used_tokens = p->used_tokens,
+                             .n_blocks = h->n_blocks,
+                             .block_size = p->file.block_size,
+                             .layout = h->layout,
+                             .prefill_ns = h->prefill_ns};
+}
+
+/* The page's own tokens, for its name. */
+static cairn__page_name name_of(const cairn__page_header *h)
+{
+    int32_t tokens[CAIRN__PAGE_TOKENS_MAX];
+    for (uint32_t i = 0; i < h->n_tokens; i++)
+        tokens[i] = cairn__page_token(h, i);
+    return cairn__page_name_of(&h->key, &h->parent, tokens, h->n_tokens);
+}
+
+static void give_up_page(cairn_pin *pin, cairn__pin_page *page)
+{
+    cairn__page_name name = name_of(&page->file.header);
+    int              identity_fd, folder_fd;
+    if (atomic_exchange(&page->bad, true))
+        return; /* another reader was first */
+    if (cairn__disk_open_identity(&pin->store->root, &pin->identity, &identity_fd) != CAIRN_OK)
+        return;
+    if (cairn__disk_open_folder(identity_fd, &page->file.header.parent, &folder_fd) == CAIRN_OK) {
+        cairn__store_quarantine(pin->store, folder_fd, &name, page->file.info.inode);
+        cairn__close(folder_fd);
+    }
+    cairn__close(identity_fd);
+}
+
+cairn_status cairn_pin_read_block(cairn_pin *pin, uint32_t page, uint32_t block, void *dst)
+{
+    if (!pin || page >= pin->n_pages || block >= pin->pages[page]->file.header.n_blocks || !dst)
+        return CAIRN_EINVAL;
+    cairn__pin_page        *p = pin->pages[page];
+    const cairn__page_block entry = cairn__page_block_at(&p->file.header, block);
+    cairn_status            status = cairn__read_at(p->file.fd, dst, (size_t)entry.size, p->file.block_offset[block]);
+    if (!status) {
+        cairn__xxh128 sum = cairn__xxh3_128(dst, (size_t)entry.size);
+        if (memcmp(&sum, &entry.checksum, sizeof(sum)) != 0)
+            status = CAIRN_ECORRUPT;
+    }
+    if (!status)
+        cairn__count(&pin->store->counters.bytes_read, entry.size);
+    else if (status == CAIRN_ECORRUPT)
+        give_up_page(pin, p);
+    else {
+        cairn__count(&pin->store->counters.read_errors, 1);
+        status = CAIRN_EIO;
+    }
+    return status;
+}
+
+/* Recency is the mtime of the deepest page used; its ancestors live through it.
+ * One that lies in the future is put right. */
+static void touch(const cairn__pin_page *page)
+{
+    int64_t age_ns = cairn__wall_ns() - page->file.info.mtime_ns;
+    if (age_ns >= TOUCH_NS || age_ns < 0)
+        (void)!cairn__touch(page->file.fd); /* a wrong age is harmless */
+}
+
+void cairn_pin_release(cairn_pin *pin)
+{
+    if (!pin)
+        return;
+    cairn_store *store = pin->store;
+    if (pin->n_pages > 0)
+        touch(pin->pages[pin->n_pages - 1]);
+    pthread_mutex_lock(&store->lock);
+    if (pin->prev)
+        pin->prev->next = pin->next;
+    else
+        store->pins = pin->next;
+    if (pin->next)
+        pin->next->prev = pin->prev;
+    pthread_mutex_unlock(&store->lock);
+    for (uint32_t i = 0; i < pin->n_pages; i++)
+        destroy_page(pin->pages[i]);
+    free(pin->pages);
+    free(pin);
+}

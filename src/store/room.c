@@ -1,0 +1,89 @@
+/* room.c - space for a page before it is written: the device's reserve, then the
+ * budget, evicting where that helps. Writer thread only, but for block and stats. */
+#include "store/internal.h"
+
+#include "os/clock.h"
+
+#include <time.h>
+
+#define MAX_TRIES 16 /* other processes may take what we freed; a bound, not a tuning */
+
+/* Freed beyond what is missing, so that the next pages find room at once. */
+static uint64_t slack(const cairn_store *store)
+{
+    return store->budget_bytes / 100;
+}
+
+void cairn__store_block(cairn_store *store, bool low_space)
+{
+    pthread_mutex_lock(&store->lock);
+    store->blocked_until_ns = cairn__monotonic_ns() + CAIRN__RECHECK_NS;
+    store->low_space = low_space;
+    pthread_mutex_unlock(&store->lock);
+}
+
+/* What lookups freed goes to the ledger here, so that they never wait for it. */
+static void pass_on_freed(cairn_store *store)
+{
+    cairn__ledger_freed(store->ledger, atomic_exchange_explicit(&store->freed_bytes, 0, memory_order_relaxed));
+}
+
+static bool is_stopping(cairn_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    bool stop = store->stop;
+    pthread_mutex_unlock(&store->lock);
+    return stop;
+}
+
+/* Makes `used` known. Another process that counts already is waited for. */
+static bool find_out_used(cairn_store *store)
+{
+    cairn__scan_request request = {0};
+    cairn__scan_result  result;
+    for (int i = 0; i < 200; i++) {
+        bool counted;
+        if (!cairn__ledger_wants_count(store->ledger))
+            return true;
+        if (cairn__store_scan(store, request, true, &result, &counted) != CAIRN_OK)
+            return false;
+        if (counted)
+            return true;
+        if (is_stopping(store))
+            return false;
+        nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
+    }
+    return false;
+}
+
+cairn_status cairn__store_reserve(cairn_store *store, uint64_t bytes)
+{
+    bool hopeless = false;
+    if (!cairn__store_space_left(store, bytes)) {
+        cairn__store_block(store, true);
+        return CAIRN_ENOSPC;
+    }
+    if (bytes > store->budget_bytes)
+        return CAIRN_ENOSPC; /* else everything would be evicted for nothing */
+    pass_on_freed(store);
+    for (int i = 0; i < MAX_TRIES; i++) {
+        uint64_t     missing = 0;
+        cairn_status status = cairn__ledger_reserve(store->ledger, bytes, store->budget_bytes, &missing);
+        if (status == CAIRN_EBUSY && find_out_used(store))
+            continue;
+        if (status != CAIRN_ENOSPC || hopeless)
+            return status == CAIRN_EBUSY ? CAIRN_ENOSPC : status;
+        /* Evicting nothing can still help: it counts, and finds less in use. */
+        hopeless = cairn__evict(store, missing + slack(store)) == 0;
+    }
+    return CAIRN_ENOSPC;
+}
+
+void cairn__store_fit_budget(cairn_store *store)
+{
+    if (!find_out_used(store))
+        return;
+    uint64_t total = cairn__ledger_total(store->ledger);
+    if (total > store->budget_bytes)
+        (void)cairn__evict(store, total - store->budget_bytes);
+}
