@@ -252,6 +252,14 @@ const char *const *cairn__runtime_model_paths(const cairn__runtime *rt, uint32_t
     return (const char *const *)rt->files.paths;
 }
 
+uint64_t cairn__runtime_model_bytes(const cairn__runtime *rt)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < rt->files.n; i++)
+        bytes += rt->files.infos[i].size_bytes;
+    return bytes;
+}
+
 bool cairn__runtime_model_unchanged(const cairn__runtime *rt)
 {
     return cairn__model_files_unchanged(&rt->files);

@@ -42,6 +42,7 @@ void                        cairn__runtime_close(cairn__runtime *rt);
 
 /* Shards of the model, first to last, for the weights digest. Borrowed. */
 const char *const *cairn__runtime_model_paths(const cairn__runtime *rt, uint32_t *ret_n);
+uint64_t cairn__runtime_model_bytes(const cairn__runtime *rt); /* size of all shards */
 /* False when a model file was replaced or rewritten since it was opened. */
 bool cairn__runtime_model_unchanged(const cairn__runtime *rt);
 CAIRN_MUST_USE cairn_status cairn__runtime_attach_store(cairn__runtime *rt, cairn_store *store,

@@ -36,6 +36,13 @@ const char *cairn__runtime_unsupported(const cairn__runtime *rt)
     return text ? text : rt->unsupported;
 }
 
+/* Positions [0,n) of at most n_tokens - 1, and in reproducible mode on the grid. */
+static bool holds_as_promised(const cairn__runtime *rt, uint32_t seq, uint32_t n_tokens, uint32_t n)
+{
+    return n < n_tokens && llama_memory_seq_pos_max(rt->memory, (llama_seq_id)seq) + 1 == (llama_pos)n &&
+           (!rt->reproducible || n % rt->n_batch == 0);
+}
+
 cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n_tokens,
                                    uint32_t n_resident)
 {
@@ -51,7 +58,13 @@ cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const int32
         nothing.miss = CAIRN_MISS_IO;
         return nothing;
     }
-    return (cairn__restored){r.n_tokens, r.from_store, r.bytes, r.elapsed_ns, r.miss};
+    cairn__restored result = {r.n_tokens, r.from_store, r.bytes, r.elapsed_ns, r.miss};
+    if (!holds_as_promised(rt, seq, n_tokens, r.n_tokens)) {
+        /* Read back, not believed: what is in doubt is computed again. */
+        llama_memory_seq_rm(rt->memory, (llama_seq_id)seq, -1, -1);
+        result = (cairn__restored){.elapsed_ns = r.elapsed_ns, .miss = CAIRN_MISS_IO};
+    }
+    return result;
 }
 
 void cairn__seq_record(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n_tokens, bool end)

@@ -1,0 +1,99 @@
+/* compute.c - decode calls of a request, and what is done when one fails.
+ *
+ * Chunks: by default n_batch tokens from wherever the request starts; in
+ * reproducible mode they end on multiples of n_batch, so that every position is
+ * computed in the same call whatever was resident or restored before.
+ *
+ * No room: idle sequences go, the one used longest ago first. Any other failure,
+ * or no room with nothing left to free: everything is removed and the request
+ * computed once more from nothing. Only then it fails. */
+#include "engine/job.h"
+#include "os/clock.h"
+
+static uint32_t chunk_end(const cairn__run *run, uint32_t pos)
+{
+    uint32_t n_batch = cairn__runtime_n_batch(run->engine->rt);
+    uint32_t end = run->engine->options.reproducible ? (pos / n_batch + 1) * n_batch : pos + n_batch;
+    return end < run->n_tokens ? end : run->n_tokens;
+}
+
+/* One call for tokens[pos..end). The sequence list follows what the runtime did. */
+static cairn_status decode(cairn__run *run, uint32_t end, bool want_logits)
+{
+    cairn__engine *engine = run->engine;
+    cairn_status   status;
+    uint32_t       pos = cairn__run_held(run);
+    do {
+        status = cairn__decode(engine->rt, run->seq, run->tokens + pos, end - pos, pos, want_logits);
+    } while (status == CAIRN_EBUSY && cairn__resident_evict(engine, run->seq));
+    if (status == CAIRN_OK)
+        cairn__sequences_append(&engine->seqs, run->seq, run->tokens + pos, end - pos);
+    return status;
+}
+
+/* n_grid and n_prompt follow; only the prefill counts. */
+static void note_prefilled(cairn__run *run, uint32_t pos)
+{
+    cairn__resident *item = &run->engine->seqs.items[run->seq];
+    uint32_t         n_batch = cairn__runtime_n_batch(run->engine->rt);
+    item->n_prompt = item->n;
+    if (run->engine->options.reproducible && pos == item->n_grid && item->n == pos + n_batch)
+        item->n_grid = item->n;
+}
+
+static cairn_status prefill_from_here(cairn__run *run)
+{
+    cairn__engine *engine = run->engine;
+    for (uint32_t pos = cairn__run_held(run); pos < run->n_tokens; pos = cairn__run_held(run)) {
+        if (cairn__run_canceled(run))
+            return CAIRN_ECANCELED;
+        uint32_t     end = chunk_end(run, pos);
+        uint64_t     begin_ns = cairn__monotonic_ns();
+        cairn_status status = decode(run, end, end == run->n_tokens);
+        uint64_t     elapsed_ns = cairn__monotonic_ns() - begin_ns;
+        if (status)
+            return status;
+        note_prefilled(run, pos);
+        run->prefill_ns += elapsed_ns;
+        cairn__estimate_add(&engine->estimate, end - pos, elapsed_ns);
+        if (end < run->n_tokens) /* at the end generate.c records, after the first token went out */
+            cairn__resident_record(engine, run->seq, false);
+        cairn__run_send_prefill(run, end);
+        cairn__run_log_prefill(run);
+        cairn__engine_service(engine);
+    }
+    return CAIRN_OK;
+}
+
+static cairn_status start_over(cairn__run *run, cairn_status why)
+{
+    char cause[384];
+    cairn__runtime_last_error(cause, sizeof cause);
+    cairn__engine_log(run->engine, "request %llu: %s%s%s; computing it from nothing",
+                      (unsigned long long)run->request->id, cairn_status_text(why), cause[0] ? ": " : "", cause);
+    cairn__resident_clear(run->engine);
+    run->fell_back = true;
+    run->n_cached = run->n_resident = run->from_store = 0;
+    return prefill_from_here(run);
+}
+
+static bool may_start_over(const cairn__run *run, cairn_status status)
+{
+    return !run->fell_back && (status == CAIRN_EBUSY || status == CAIRN_ERUNTIME);
+}
+
+cairn_status cairn__run_prefill(cairn__run *run)
+{
+    cairn_status status = prefill_from_here(run);
+    return may_start_over(run, status) ? start_over(run, status) : status;
+}
+
+cairn_status cairn__run_decode_one(cairn__run *run)
+{
+    cairn_status status = decode(run, run->n_tokens, true);
+    /* In chunks the generated tokens get other bits than one by one: no second
+     * try where bits are promised. */
+    if (may_start_over(run, status) && !run->engine->options.reproducible)
+        status = start_over(run, status);
+    return status;
+}
