@@ -74,8 +74,8 @@ static bool valid_key(const char *key, size_t size)
 static size_t utf8_character(const uint8_t *p, const uint8_t *end, uint32_t *ret_code)
 {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000}; /* by size: below it is overlong */
-    size_t   size = p[0] < 0x80 ? 1 : p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    uint32_t code = size == 1 ? p[0] : p[0] & (0x7fu >> size);
+    size_t                size = p[0] < 0x80 ? 1 : p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+    uint32_t              code = size == 1 ? p[0] : p[0] & (0x7fu >> size);
     if (p[0] > 0xf4 || (p[0] >= 0x80 && p[0] < 0xc2) || size > (size_t)(end - p))
         return 0;
     for (size_t i = 1; i < size; i++) {

@@ -33,7 +33,7 @@ typedef struct cairn__page_name {
 /* The name of a page; parent NULL: first page (zeros). n_tokens in 1..4096 (asserted). */
 cairn__page_name cairn__page_name_of(const cairn_key *key, const cairn_key *parent, const int32_t *tokens,
                                      uint32_t n_tokens);
-void cairn__page_name_format(const cairn__page_name *name, char buf[CAIRN__PAGE_NAME_SIZE]);
+void             cairn__page_name_format(const cairn__page_name *name, char buf[CAIRN__PAGE_NAME_SIZE]);
 /* True when text is exactly what format() writes for some name. */
 bool cairn__page_name_parse(const char *text, cairn__page_name *ret_name);
 

@@ -202,8 +202,7 @@ static cairn_status hash_shard(work *w, shard *file)
 static cairn_status start_threads(work *w)
 {
     uint32_t n = w->request->n_threads ? w->request->n_threads : cairn__cpu_count();
-    if (n > N_THREADS_MAX)
-        n = N_THREADS_MAX;
+    n = n < 1 ? 1 : n > N_THREADS_MAX ? N_THREADS_MAX : n;
     w->n_slots = 2 * n;
     w->slots = calloc(w->n_slots, sizeof(*w->slots));
     if (!w->slots)

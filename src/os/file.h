@@ -23,10 +23,12 @@ typedef struct cairn__file_info {
  * cairn__close(). dir_fd may be AT_FDCWD. Opening for reading never blocks (a FIFO). */
 CAIRN_MUST_USE cairn_status cairn__open_dir(int dir_fd, const char *name, int *ret_fd);
 CAIRN_MUST_USE cairn_status cairn__open_read(int dir_fd, const char *name, int *ret_fd);
-CAIRN_MUST_USE cairn_status cairn__create_new(int dir_fd, const char *name, int *ret_fd);  /* 0600, O_EXCL, for writing */
-CAIRN_MUST_USE cairn_status cairn__open_shared(int dir_fd, const char *name, int *ret_fd); /* 0600, created, read-write */
-CAIRN_MUST_USE cairn_status cairn__open_user_file(const char *path, int *ret_fd);          /* for reading */
-void                        cairn__close(int fd); /* accepts -1 */
+/* 0600, O_EXCL, for writing; CAIRN_EBUSY: exists. */
+CAIRN_MUST_USE cairn_status cairn__create_new(int dir_fd, const char *name, int *ret_fd);
+/* 0600, created if missing, for reading and writing. */
+CAIRN_MUST_USE cairn_status cairn__open_shared(int dir_fd, const char *name, int *ret_fd);
+CAIRN_MUST_USE cairn_status cairn__open_user_file(const char *path, int *ret_fd); /* for reading */
+void                        cairn__close(int fd);                                 /* accepts -1 */
 
 /* Exactly size bytes at offset; short is CAIRN_ECORRUPT for reads. EINTR is retried. */
 CAIRN_MUST_USE cairn_status cairn__read_at(int fd, void *buf, size_t size, uint64_t offset);
@@ -34,12 +36,14 @@ CAIRN_MUST_USE cairn_status cairn__write_at(int fd, const void *buf, size_t size
 
 CAIRN_MUST_USE cairn_status cairn__sync_data(int fd);
 CAIRN_MUST_USE cairn_status cairn__sync_dir(int dir_fd);
-CAIRN_MUST_USE cairn_status cairn__rename_new(int dir_fd, const char *from, const char *to); /* CAIRN_EBUSY if `to` exists */
+/* CAIRN_EBUSY if `to` exists. */
+CAIRN_MUST_USE cairn_status cairn__rename_new(int dir_fd, const char *from, const char *to);
 CAIRN_MUST_USE cairn_status cairn__rename_across(int from_dir, const char *from, int to_dir, const char *to);
 CAIRN_MUST_USE cairn_status cairn__unlink(int dir_fd, const char *name);
 CAIRN_MUST_USE cairn_status cairn__remove_dir(int dir_fd, const char *name); /* CAIRN_EBUSY: not empty */
-CAIRN_MUST_USE cairn_status cairn__make_private(int dir_fd);                  /* mode 0700 */
-CAIRN_MUST_USE cairn_status cairn__make_dir(int dir_fd, const char *name, bool *ret_created); /* 0700; exists (as anything) is OK; ret_created may be NULL */
+CAIRN_MUST_USE cairn_status cairn__make_private(int dir_fd);                 /* mode 0700 */
+/* 0700; exists (as anything) is CAIRN_OK; ret_created may be NULL. */
+CAIRN_MUST_USE cairn_status cairn__make_dir(int dir_fd, const char *name, bool *ret_created);
 CAIRN_MUST_USE cairn_status cairn__stat(int dir_fd, const char *name, cairn__file_info *ret_info); /* no follow */
 CAIRN_MUST_USE cairn_status cairn__stat_user_file(const char *path, cairn__file_info *ret_info);
 CAIRN_MUST_USE cairn_status cairn__fstat(int fd, cairn__file_info *ret_info);

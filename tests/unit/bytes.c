@@ -44,7 +44,8 @@ static void unhex_refuses(void **state)
 {
     (void)state;
     uint8_t                  out[2];
-    static const char *const bad[] = {"", "0", "00", "000", "00g0", "00A0", "0 00", "0x00", "\xff\xff\xff\xff", "/000", ":000", "`000"};
+    static const char *const bad[] = {"",     "0",    "00",  "000", "00g0", "00A0", "0 00", "0x00", "\xff\xff\xff\xff",
+                                      "/000", ":000", "`000"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         /* A copy of its exact size, so that a read past the NUL is seen. */
         char *copy = strdup(bad[i]);

@@ -19,7 +19,8 @@ static void empty(void **state)
     assert_int_equal(cairn_identity_create(NULL), CAIRN_EINVAL);
 }
 
-static const char TEXT[] = "a=1\na.b=2\na_b=3\nab=4\nkv.type_k=f16\nmodel.name=\xc3\xa9\xe2\x82\xac\xf0\x9f\x90\xab\n"
+#define NAME "\xc3\xa9\xe2\x82\xac\xf0\x9f\x90\xab" /* two, three and four bytes of UTF-8 */
+static const char TEXT[] = "a=1\na.b=2\na_b=3\nab=4\nkv.type_k=f16\nmodel.name=" NAME "\n"
                            "weights=50e721e49c013f00c62cf59f2163542a9d8df02464efeb615d31051b0fddc326\nz=\n";
 static const char TEXT_DIGEST[] = "b372d278ca5ca718bd7b7a20d5f81701dead204919297dff73ddca0e8008fbc6";
 
@@ -34,7 +35,7 @@ static void set_field(cairn_identity *id, int i)
     case 3: assert_int_equal(cairn_identity_set(id, "a_b", "3"), CAIRN_OK); break;
     case 4: assert_int_equal(cairn_identity_set_digest(id, "weights", &w), CAIRN_OK); break;
     case 5: assert_int_equal(cairn_identity_set(id, "a.b", "2"), CAIRN_OK); break;
-    case 6: assert_int_equal(cairn_identity_set(id, "model.name", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x90\xab"), CAIRN_OK); break;
+    case 6: assert_int_equal(cairn_identity_set(id, "model.name", NAME), CAIRN_OK); break;
     case 7: assert_int_equal(cairn_identity_set(id, "kv.type_k", "f16"), CAIRN_OK); break;
     }
 }
@@ -84,8 +85,10 @@ static void refuses(void **state)
         "\xed\xa0\x80", "\xed\xbf\xbf",                                                 /* surrogates */
         "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "ok\xfe",                       /* above U+10FFFF, never valid */
     };
-    static const char *const good_values[] = {" ", "~", "\xc2\xa0", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80",
-                                              "\xef\xbf\xbf", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf", "\xe2\x80\xaa"};
+    static const char *const good_values[] = {
+        " ", "~", "\xc2\xa0", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80",
+        "\xef\xbf\xbf", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf", "\xe2\x80\xaa",
+    };
     cairn_identity *id = NULL;
     assert_int_equal(cairn_identity_create(&id), CAIRN_OK);
     for (size_t i = 0; i < sizeof(bad_keys) / sizeof(bad_keys[0]); i++)

@@ -183,7 +183,8 @@ static void hostile_fields_are_refused(void **state)
         {24, 4, 1}, {24, 4, UINT32_MAX},                                     /* codec */
         {28, 4, 1}, {140, 4, 1},                                             /* must be zero */
         {128, 4, UINT32_MAX - N_TOKENS + 1},                                 /* start + n_tokens overflows */
-        {132, 4, 0}, {132, 4, N_TOKENS - 1}, {132, 4, N_TOKENS + 1}, {132, 4, 4097}, {132, 4, UINT32_MAX}, /* n_tokens */
+        {132, 4, 0}, {132, 4, N_TOKENS - 1}, {132, 4, N_TOKENS + 1},         /* n_tokens */
+        {132, 4, 4097}, {132, 4, UINT32_MAX},
         {136, 4, 0}, {136, 4, 1}, {136, 4, 4097}, {136, 4, 0x80000000u}, {136, 4, UINT32_MAX}, /* n_blocks */
         {152, 8, 0}, {152, 8, 799}, {152, 8, 801}, {152, 8, UINT64_MAX},     /* payload_size */
         {192, 8, 99}, {192, 8, 101}, {192, 8, (UINT64_C(1) << 30) + 1},      /* size of block 0 */

@@ -72,8 +72,12 @@ static cairn_error error;
 
 static cairn_status digest(const char *const *paths, uint32_t n, const char *cache, watch *w, cairn_digest *ret)
 {
-    cairn_weights_request request = {
-        .paths = paths, .n_paths = n, .n_threads = 2, .cache_dir = cache, .progress = w ? on_progress : NULL, .progress_ctx = w};
+    cairn_weights_request request = {.paths = paths,
+                                     .n_paths = n,
+                                     .n_threads = 2,
+                                     .cache_dir = cache,
+                                     .progress = w ? on_progress : NULL,
+                                     .progress_ctx = w};
     memset(&error, 'e', sizeof(error));
     cairn_status status = cairn_weights_digest(&request, ret, &error);
     assert_non_null(memchr(error.text, 0, sizeof(error.text)));
@@ -133,8 +137,11 @@ static void chunks_and_threads(void **state)
         for (size_t t = 0; t < 4; t++) {
             watch                 w = {0};
             cairn_digest          d;
-            cairn_weights_request r = {.paths = (const char *[]){path}, .n_paths = 1, .n_threads = threads[t],
-                                       .progress = on_progress, .progress_ctx = &w};
+            cairn_weights_request r = {.paths = (const char *[]){path},
+                                       .n_paths = 1,
+                                       .n_threads = threads[t],
+                                       .progress = on_progress,
+                                       .progress_ctx = &w};
             assert_int_equal(cairn_weights_digest(&r, &d, NULL), CAIRN_OK);
             assert_hex(d.bytes, 32, files[i].hex);
             assert_true(w.calls >= 1 && w.first_done == 0 && !w.backwards && w.total == files[i].size);
@@ -316,12 +323,13 @@ static void rewrite_with_old_mtime_is_seen(void **state)
     cairn__weights_cache_put(fd, &before, INT64_MAX, &wrong);
     cairn__close(fd);
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* more than a tick of file times */
-    test_write_file(path, A_TEXT, strlen(A_TEXT)); /* same bytes: the value below is known */
+    test_write_file(path, A_TEXT, strlen(A_TEXT));            /* same bytes: the value below is known */
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
                                 {.tv_sec = before.mtime_ns / 1000000000, .tv_nsec = before.mtime_ns % 1000000000}};
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
     after = info_of(path);
-    assert_true(after.inode == before.inode && after.size_bytes == before.size_bytes && after.mtime_ns == before.mtime_ns);
+    assert_true(after.inode == before.inode && after.size_bytes == before.size_bytes &&
+                after.mtime_ns == before.mtime_ns);
     assert_int_equal(digest((const char *[]){path}, 1, cache, NULL, &d), CAIRN_OK);
     assert_hex(d.bytes, 32, A_HEX);
     free(cache);
@@ -330,8 +338,11 @@ static void rewrite_with_old_mtime_is_seen(void **state)
 
 static cairn__file_info made_up_info(void)
 {
-    return (cairn__file_info){.dev = 0x2a, .inode = 0x1234567, .size_bytes = 98362432,
-                              .mtime_ns = INT64_C(1767225600123456789), .ctime_ns = INT64_C(1767225601000000001)};
+    return (cairn__file_info){.dev = 0x2a,
+                              .inode = 0x1234567,
+                              .size_bytes = 98362432,
+                              .mtime_ns = INT64_C(1767225600123456789),
+                              .ctime_ns = INT64_C(1767225601000000001)};
 }
 
 /* By hand and sha256sum from docs/format.md. */
@@ -349,11 +360,11 @@ static const char ENTRY_DIGEST[] = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e
 static void entry_is_exact(void **state)
 {
     (void)state;
-    char             *cache = join("cache4"), *path = join("cache4/000000000000002a-0000000001234567.digest"), buf[1024];
-    cairn__file_info  info = made_up_info();
-    cairn_digest      d, got;
-    int               fd = cairn__weights_cache_open(cache);
-    const int64_t     settled_ns = info.ctime_ns + INT64_C(2000000000);
+    char            *cache = join("cache4"), *path = join("cache4/000000000000002a-0000000001234567.digest"), buf[1024];
+    cairn__file_info info = made_up_info();
+    cairn_digest     d, got;
+    int              fd = cairn__weights_cache_open(cache);
+    const int64_t    settled_ns = info.ctime_ns + INT64_C(2000000000);
     test_unhex(ENTRY_DIGEST, d.bytes, 32);
     cairn__weights_cache_put(fd, &info, settled_ns - 1, &d);
     assert_int_equal(count_files(cache), 0); /* a nanosecond too young */

@@ -295,8 +295,7 @@ static cairn_status visit_entries(const char *buf, size_t size, bool (*visit)(vo
         const struct dirent64 *entry = (const struct dirent64 *)(const void *)(buf + at);
         size_t                 room = size - at;
         if (room < offsetof(struct dirent64, d_name) || entry->d_reclen <= offsetof(struct dirent64, d_name) ||
-            entry->d_reclen > room ||
-            !memchr(entry->d_name, 0, entry->d_reclen - offsetof(struct dirent64, d_name))) {
+            entry->d_reclen > room || !memchr(entry->d_name, 0, entry->d_reclen - offsetof(struct dirent64, d_name))) {
             last_error = NAME_TOO_ODD; /* a broken FUSE server */
             return CAIRN_EIO;
         }
@@ -314,8 +313,8 @@ cairn_status cairn__list_dir(int dir_fd, bool (*visit)(void *ctx, const char *na
     /* 32 KiB holds 200 page names; opened anew because the position in a
      * directory belongs to the descriptor and threads share dir_fd. */
     _Alignas(struct dirent64) char buf[32768];
-    int          fd = -1;
-    cairn_status status = cairn__open_dir(dir_fd, ".", &fd);
+    int                            fd = -1;
+    cairn_status                   status = cairn__open_dir(dir_fd, ".", &fd);
     if (status)
         return status;
     for (bool stop = false; !stop;) {
