@@ -16,28 +16,22 @@ if(CAIRN_SERVER)
   install(TARGETS cairn RUNTIME DESTINATION bin)
 endif()
 
-# llama.cpp's libraries know the build cache as their place: the copies are told
-# to look beside themselves.
+# llama.cpp's libraries look beside themselves for each other: build-llama.sh saw
+# to that, so that these copies are the very bytes that build/cairn loads and
+# the identity of a cache is the same for both.
 if(CAIRN_LLAMA_BIN)
   set(cairn_llama_names llama ggml)
   if(CAIRN_SERVER)
     list(APPEND cairn_llama_names llama-common)
   endif()
   install(CODE "
-    foreach(name ${cairn_llama_names})
+    foreach(name IN ITEMS ${cairn_llama_names})
       file(GLOB found \"${CAIRN_LLAMA_BIN}/lib\${name}.so*\")
       list(APPEND libraries \${found})
     endforeach()
     file(GLOB backends \"${CAIRN_LLAMA_BIN}/libggml-*.so*\")
-    list(APPEND libraries \${backends})
-    file(INSTALL \${libraries} DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${cairn_private}\" USE_SOURCE_PERMISSIONS)
-    foreach(library \${libraries})
-      get_filename_component(name \${library} NAME)
-      set(copy \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${cairn_private}/\${name}\")
-      if(NOT IS_SYMLINK \${copy})
-        file(RPATH_SET FILE \${copy} NEW_RPATH \"\\\$ORIGIN\")
-      endif()
-    endforeach()")
+    file(INSTALL \${libraries} \${backends} DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${cairn_private}\"
+         USE_SOURCE_PERMISSIONS)")
   install(DIRECTORY ${CAIRN_LLAMA_ROOT}/src/include/ ${CAIRN_LLAMA_ROOT}/src/ggml/include/
           DESTINATION ${cairn_private}/include FILES_MATCHING PATTERN "*.h")
   set(cairn_pc_llama_cflags "-I\${prefix}/${cairn_private}/include")
