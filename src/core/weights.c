@@ -213,8 +213,10 @@ static cairn_status start_threads(work *w)
             return fail(w, CAIRN_ENOMEM, "out of memory");
     }
     /* The caller, waiting, is the last of the n. */
-    if (cairn__pool_create(n - 1, &w->pool))
+    cairn__pool *pool = NULL;
+    if (cairn__pool_create(n - 1, &pool))
         return fail(w, CAIRN_ENOMEM, "can't start %u threads to hash the model", n - 1);
+    w->pool = pool;
     return CAIRN_OK;
 }
 
@@ -228,16 +230,18 @@ static void stop_threads(work *w)
 
 static cairn_status open_shards(work *w)
 {
+    uint64_t total = 0;
     for (uint32_t i = 0; i < w->request->n_paths; i++) {
         shard       *s = &w->shards[i];
         cairn_status status = open_shard(w, s);
         if (status)
             return status;
-        if (!cairn__add_u64(w->total_bytes, s->info.size_bytes, &w->total_bytes))
+        if (!cairn__add_u64(total, s->info.size_bytes, &total))
             return fail(w, CAIRN_EINVAL, "the model files are too large together");
         if (s->known)
             w->done_bytes += s->info.size_bytes;
     }
+    w->total_bytes = total;
     return CAIRN_OK;
 }
 

@@ -32,8 +32,8 @@ static size_t format_entry(const cairn__file_info *info, const cairn_digest *dig
     char hex[HEX_SIZE + 1];
     cairn__hex(digest->bytes, sizeof(digest->bytes), hex);
     int          size = snprintf(buf, ENTRY_SIZE_MAX,
-                                 "cairn digest 1\ndev=%" PRIu64 "\ninode=%" PRIu64 "\nsize=%" PRIu64 "\nmtime_ns=%" PRId64
-                                 "\nctime_ns=%" PRId64 "\ndigest=%s\n",
+                                 "cairn digest 1\ndev=%" PRIu64 "\ninode=%" PRIu64 "\nsize=%" PRIu64
+                                 "\nmtime_ns=%" PRId64 "\nctime_ns=%" PRId64 "\ndigest=%s\n",
                                  info->dev, info->inode, info->size_bytes, info->mtime_ns, info->ctime_ns, hex);
     cairn_digest check = cairn__sha256_once(buf, (size_t)size);
     cairn__hex(check.bytes, sizeof(check.bytes), hex);

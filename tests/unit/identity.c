@@ -83,7 +83,7 @@ static void refuses(void **state)
         "\x80", "\xc3", "\xc3\x28", "\xe2\x82", "\xf0\x9f\x90",                         /* cut or stray */
         "\xc0\xaf", "\xc1\xbf", "\xe0\x80\xaf", "\xe0\x9f\xbf", "\xf0\x80\x80\xaf", "\xf0\x8f\xbf\xbf", /* overlong */
         "\xed\xa0\x80", "\xed\xbf\xbf",                                                 /* surrogates */
-        "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "ok\xfe",                       /* above U+10FFFF, never valid */
+        "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff", "ok\xfe", /* above U+10FFFF, never valid */
     };
     static const char *const good_values[] = {
         " ", "~", "\xc2\xa0", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80",

@@ -90,7 +90,7 @@ static void destroy_runs_what_is_queued(void **state)
 
 /* Runs on a pool thread only once the other one has started as well. */
 typedef struct meeting {
-    cairn__task     task; /* first */
+    cairn__task      task; /* first */
     pthread_mutex_t *mutex;
     pthread_cond_t  *cond;
     int             *here;
@@ -184,7 +184,7 @@ static void threads_block_signals(void **state)
     assert_int_equal(cairn__pool_create(1, &pool), CAIRN_OK);
     pthread_sigmask(SIG_SETMASK, NULL, &mine);
     assert_false(sigismember(&mine, SIGTERM)); /* the creator's own mask is as before */
-    do { /* until the worker and not the waiter ran it */
+    do {                                       /* until the worker and not the waiter ran it */
         cairn__pool_submit(pool, &j.task);
         struct timespec pause = {.tv_nsec = 1000000};
         nanosleep(&pause, NULL);
