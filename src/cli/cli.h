@@ -1,0 +1,33 @@
+/* cli.h - what the files of the program share. */
+#ifndef CAIRN_CLI_H
+#define CAIRN_CLI_H
+
+#include "llama/runtime.h"
+
+#include <stdio.h>
+
+/* "64", "512M", "1.5GiB", "20 G": IEC, 1K = 1024. False: not a size, or too large. */
+bool cairn__cli_size(const char *text, uint64_t *ret_bytes);
+/* "1.5 GiB" */
+const char *cairn__cli_size_text(uint64_t bytes, char *buf, size_t buf_size);
+
+typedef struct cairn__serve_options {
+    cairn__runtime_options runtime;
+    const char            *host, *port_file, *cache_dir, *alias, *template_file;
+    uint16_t               port;
+    uint64_t               cache_budget, cache_reserve, max_body_size;
+    uint32_t               read_timeout_s, grace_s;
+    bool                   verbose, help;
+} cairn__serve_options;
+
+/* argv[0] is "serve". False: a line on stderr said what is wrong. */
+bool cairn__cli_serve_options(int argc, char **argv, cairn__serve_options *ret_options);
+
+int  cairn__cli_serve(int argc, char **argv); /* exit code */
+void cairn__cli_help(FILE *out);
+void cairn__cli_help_serve(FILE *out);
+
+/* One line: "cairn: ..." */
+void cairn__cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

@@ -1,0 +1,135 @@
+/* request_chat.c - POST /v1/chat/completions: messages and tools through the
+ * model's chat template to tokens.
+ *
+ * Control tokens: the rendered text is tokenized whole with control tokens
+ * recognised, as llama-server does, so text of a control token inside a message
+ * becomes one. Keys are made from token ids, so such a prompt shares pages only
+ * with prompts of the same ids. docs/operate.md says so to the operator. */
+#include "server/fields.h"
+#include "server/request.h"
+
+#include <string.h>
+
+/* "auto", "none", "required", or {"type":"function","function":{"name":...}}. */
+static bool check_tool_choice(const json_t *choice, cairn__refusal *refusal)
+{
+    const char *text = json_string_value(choice);
+    if (!choice || (text && (!strcmp(text, "auto") || !strcmp(text, "none") || !strcmp(text, "required"))))
+        return true;
+    if (json_is_string(json_object_get(json_object_get(choice, "function"), "name")))
+        return true;
+    return cairn__refuse(refusal, 400, "invalid_value", "tool_choice",
+                         "'tool_choice' must be \"auto\", \"none\", \"required\" or "
+                         "{\"type\": \"function\", \"function\": {\"name\": ...}}");
+}
+
+static bool check_response_format(const json_t *body, const json_t **ret_format, cairn__refusal *refusal)
+{
+    const json_t *format = NULL;
+    if (!cairn__field_object(body, "response_format", &format, refusal) || !format)
+        return !refusal->http_status;
+    const char *type = json_string_value(json_object_get(format, "type"));
+    if (!type || (strcmp(type, "text") && strcmp(type, "json_object") && strcmp(type, "json_schema")))
+        return cairn__refuse(refusal, 400, "invalid_value", "response_format",
+                             "'response_format.type' must be \"text\", \"json_object\" or \"json_schema\"");
+    const json_t *schema = json_object_get(json_object_get(format, "json_schema"), "schema");
+    if (strcmp(type, "json_schema") == 0 && !json_is_object(schema))
+        return cairn__refuse(refusal, 400, "invalid_type", "response_format",
+                             "'response_format.json_schema.schema' must be a JSON schema (an object)");
+    *ret_format = format;
+    return true;
+}
+
+static bool set_copy(json_t *object, const char *key, const json_t *value)
+{
+    return !value || json_object_set(object, key, (json_t *)value) == 0;
+}
+
+/* What the template and the grammar depend on, and nothing else. */
+static json_t *template_input(const json_t *body, cairn__api_request *request, cairn__refusal *refusal)
+{
+    const json_t *tools = NULL, *format = NULL, *kwargs = NULL;
+    const char   *effort = NULL;
+    const json_t *choice = cairn__field(body, "tool_choice");
+    request->parallel_calls = true;
+    if (!cairn__field_array(body, "tools", &tools, refusal) || !check_tool_choice(choice, refusal) ||
+        !check_response_format(body, &format, refusal) ||
+        !cairn__field_object(body, "chat_template_kwargs", &kwargs, refusal) ||
+        !cairn__field_string(body, "reasoning_effort", &effort, refusal) ||
+        !cairn__field_bool(body, "parallel_tool_calls", &request->parallel_calls, refusal))
+        return NULL;
+    json_t *messages = cairn__chat_messages(json_object_get(body, "messages"), refusal);
+    json_t *list     = messages ? cairn__chat_tools(tools, refusal) : NULL;
+    if (!list) {
+        json_decref(messages);
+        return NULL;
+    }
+    bool none      = json_is_string(choice) && strcmp(json_string_value(choice), "none") == 0;
+    request->tools = json_array_size(list) > 0 && !none;
+    json_t *input  = json_pack("{s:o,s:o}", "messages", messages, "tools", list);
+    bool    ok     = input && set_copy(input, "tool_choice", json_array_size(list) ? choice : NULL) &&
+              set_copy(input, "parallel_tool_calls", cairn__field(body, "parallel_tool_calls")) &&
+              set_copy(input, "response_format", format) && set_copy(input, "chat_template_kwargs", kwargs) &&
+              set_copy(input, "reasoning_effort", cairn__field(body, "reasoning_effort"));
+    if (!ok) {
+        cairn__refuse_memory(refusal);
+        json_decref(input);
+        return NULL;
+    }
+    return input;
+}
+
+static void use_prompt(cairn__api_request *request)
+{
+    const cairn__chat_prompt *p = &request->prompt;
+    cairn__sampling          *s = &request->job.sampling;
+    request->job.special_pieces = p->parser != NULL;
+    s->grammar                  = p->grammar;
+    s->grammar_lazy             = p->grammar_lazy;
+    s->trigger_patterns         = (const char *const *)p->trigger_patterns;
+    s->n_trigger_patterns       = p->n_trigger_patterns;
+    s->trigger_tokens           = p->trigger_tokens;
+    s->n_trigger_tokens         = p->n_trigger_tokens;
+}
+
+static bool render(const cairn__api_request_env *env, const json_t *input, cairn__api_request *request, cairn__refusal *refusal)
+{
+    cairn_error error = {{0}};
+    char       *text  = cairn__json_print(input);
+    if (!text)
+        return cairn__refuse_memory(refusal);
+    cairn_status status = cairn__chat_render(env->chat, text, &request->prompt, &error);
+    free(text);
+    if (status == CAIRN_ENOMEM)
+        return cairn__refuse_memory(refusal);
+    if (status != CAIRN_OK) {
+        const char *param = strncmp(error.text, "response_format", 15) == 0 ? "response_format"
+                            : strncmp(error.text, "tool_choice", 11) == 0   ? "tool_choice"
+                                                                            : "messages";
+        return cairn__refuse(refusal, 400, "invalid_value", param, "the chat template refuses this conversation: %s",
+                             error.text);
+    }
+    use_prompt(request);
+    return true;
+}
+
+bool cairn__api_request_chat(const cairn__api_request_env *env, const json_t *body, cairn__api_request *request,
+                         cairn__refusal *refusal)
+{
+    if (!env->chat)
+        return cairn__refuse(refusal, 400, "no_chat_template", NULL, "%s; /v1/completions works without one",
+                             env->chat_error);
+    json_t *input = template_input(body, request, refusal);
+    bool    ok    = input && render(env, input, request, refusal);
+    json_decref(input);
+    if (!ok)
+        return false;
+    cairn_status status = cairn__tokenize(env->rt, request->prompt.prompt, strlen(request->prompt.prompt), true, true,
+                                          &request->tokens, &request->job.n_tokens);
+    if (status == CAIRN_ENOMEM)
+        return cairn__refuse_memory(refusal);
+    if (status != CAIRN_OK)
+        return cairn__refuse(refusal, 400, "invalid_value", "messages", "the prompt can't be tokenized");
+    request->job.tokens = request->tokens;
+    return true;
+}
