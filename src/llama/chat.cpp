@@ -26,6 +26,16 @@ void set_error(cairn_error *error, const char *text)
         snprintf(error->text, sizeof error->text, "%s", text);
 }
 
+/* The template's own words out of the interpreter's report, which quotes source. */
+const char *last_words(const char *what)
+{
+    static const char  error[] = "Error: ", jinja[] = "Jinja Exception: ";
+    const char *words = what;
+    for (const char *at = what; (at = strstr(at, error)); at += sizeof error - 1)
+        words = at + sizeof error - 1;
+    return strncmp(words, jinja, sizeof jinja - 1) == 0 ? words + sizeof jinja - 1 : words;
+}
+
 /* Runs fn; whatever it throws is a status. */
 template <typename F> cairn_status guarded(cairn_error *error, cairn_status on_exception, F fn)
 {
@@ -39,7 +49,7 @@ template <typename F> cairn_status guarded(cairn_error *error, cairn_status on_e
         set_error(error, "out of memory");
         return CAIRN_ENOMEM;
     } catch (const std::exception &e) {
-        set_error(error, e.what());
+        set_error(error, last_words(e.what()));
         return on_exception;
     } catch (...) {
         set_error(error, "unknown error in the chat template");
@@ -146,8 +156,9 @@ extern "C" cairn_status cairn__chat_render(cairn__chat *chat, const char *reques
 {
     cairn__chat_prompt out    = {};
     cairn_status       status = guarded(error, CAIRN_EINVAL, [&] {
-        auto rendered = cairn::chat_render(*chat, cairn::chat_read_request(*chat, request_json));
-        out.prompt    = copy_text(without_nul(rendered.params.prompt));
+        auto request  = cairn::chat_read_request(*chat, request_json);
+        auto rendered = cairn::chat_render(*chat, request);
+        out.prompt = copy_text(cairn::take_marks_out(request.number_mark, without_nul(rendered.params.prompt)));
         copy_grammar(rendered.params, &out);
         out.stops = copy_list(rendered.params.additional_stops, &out.n_stops);
         if (rendered.needs_parser)

@@ -37,7 +37,11 @@ typedef struct cairn__chat_prompt {
 /* request_json: an object with `messages` and optionally `tools`,
  * `tool_choice`, `parallel_tool_calls`, `response_format`,
  * `chat_template_kwargs`, `reasoning_effort`, as in the chat completions API,
- * already checked for size and nesting. CAIRN_EINVAL with a text for the client. */
+ * already checked for size and nesting. Strings that begin with its `number_mark`
+ * stand for numbers: templates and the libraries behind them lose digits (2.0
+ * becomes 2, 2^64-1 becomes -1), so they are shown the string, and the mark and
+ * its quotes are taken out of the rendered prompt. CAIRN_EINVAL with a text for
+ * the client. */
 CAIRN_MUST_USE cairn_status cairn__chat_render(cairn__chat *chat, const char *request_json,
                                                cairn__chat_prompt *ret_prompt, cairn_error *error);
 void cairn__chat_prompt_done(cairn__chat_prompt *prompt);

@@ -34,6 +34,7 @@ struct bad_request : std::runtime_error {
 /* What chat.h's request_json says, in `common`'s terms. */
 struct chat_request {
     common_chat_templates_inputs inputs;
+    std::string                  number_mark; /* see chat.h; "": none */
     std::string                  forced_tool; /* tool_choice names one function; "": none */
     bool                         has_schema = false;
 };
@@ -44,6 +45,9 @@ struct chat_rendered {
     bool               needs_parser = false;
 };
 
+/* Text with every number mark, and the quotes around the number, taken out. */
+std::string take_marks_out(const std::string &mark, std::string text);
+
 chat_request  chat_read_request(const cairn__chat &chat, const std::string &request_json);
 chat_rendered chat_render(const cairn__chat &chat, const chat_request &request);
 
@@ -51,6 +55,9 @@ chat_rendered chat_render(const cairn__chat &chat, const chat_request &request);
  * so that tools, calls and results become text that any template shows. */
 void               chat_generic_rewrite(const cairn__chat &chat, common_chat_templates_inputs &inputs);
 common_chat_params chat_generic_format(const common_chat_templates_inputs &inputs);
+
+/* chat_repair.cpp: the same conversation in the order that strict templates want. */
+void chat_repair(std::vector<common_chat_msg> &messages);
 
 /* chat_schema.cpp: the part of a JSON schema that a grammar can express; what is
  * left out is checked by nobody, which is what most servers do for all of it. */

@@ -13,6 +13,38 @@
 namespace cairn
 {
 
+static bool is_number_char(char c)
+{
+    return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E';
+}
+
+/* Size of the quote that ends at text[end), as it is or escaped once; 0: none. */
+static size_t quote_before(const std::string &text, size_t end)
+{
+    if (end == 0 || text[end - 1] != '"')
+        return 0;
+    return end > 1 && text[end - 2] == '\\' ? 2 : 1;
+}
+
+std::string take_marks_out(const std::string &mark, std::string text)
+{
+    std::string out;
+    size_t      from = 0, at;
+    while (!mark.empty() && (at = text.find(mark, from)) != std::string::npos) {
+        size_t digits = at + mark.size(), end = digits;
+        while (end < text.size() && is_number_char(text[end]))
+            end++;
+        size_t quote  = quote_before(text, at);
+        bool   closed = quote && quote <= at - from && text.compare(end, quote, text, at - quote, quote) == 0;
+        if (!closed)
+            quote = 0;
+        out.append(text, from, at - quote - from);
+        out.append(text, digits, end - digits);
+        from = end + quote;
+    }
+    return out + text.substr(from);
+}
+
 static bool wants_calls(const common_chat_templates_inputs &inputs)
 {
     return !inputs.tools.empty() && inputs.tool_choice != COMMON_CHAT_TOOL_CHOICE_NONE;
@@ -48,15 +80,16 @@ static void read_response_format(chat_request &request, const common_json &body)
         schema = format.at("json_schema").at("schema");
     if (schema.empty())
         schema["type"] = "object";
-    request.inputs.json_schema = schema.dump();
+    request.inputs.json_schema = take_marks_out(request.number_mark, schema.dump());
     request.has_schema         = true;
 }
 
-static void read_template_arguments(common_chat_templates_inputs &inputs, const common_json &body)
+static void read_template_arguments(chat_request &request, const common_json &body)
 {
+    auto &inputs = request.inputs;
     if (body.contains("chat_template_kwargs") && body.at("chat_template_kwargs").is_object())
         for (const auto &[key, value] : body.at("chat_template_kwargs").items())
-            inputs.chat_template_kwargs[key] = value.dump();
+            inputs.chat_template_kwargs[key] = take_marks_out(request.number_mark, value.dump());
     auto thinking = inputs.chat_template_kwargs.find("enable_thinking");
     if (thinking != inputs.chat_template_kwargs.end())
         inputs.enable_thinking = thinking->second != "false";
@@ -73,6 +106,7 @@ chat_request chat_read_request(const cairn__chat &chat, const std::string &reque
     chat_request request;
     common_json  body   = common_json::parse(request_json);
     auto        &inputs = request.inputs;
+    request.number_mark = body.value("number_mark", "");
     inputs.messages     = common_chat_msgs_parse_oaicompat(body.at("messages"));
     if (body.contains("tools"))
         inputs.tools = common_chat_tools_parse_oaicompat(body.at("tools"));
@@ -82,7 +116,7 @@ chat_request chat_read_request(const cairn__chat &chat, const std::string &reque
         inputs.parallel_tool_calls = body.at("parallel_tool_calls").get<bool>();
     read_tool_choice(request, body);
     read_response_format(request, body);
-    read_template_arguments(inputs, body);
+    read_template_arguments(request, body);
     return request;
 }
 
@@ -96,7 +130,7 @@ static std::vector<common_chat_tool> grammar_tools(const cairn__chat &chat, cons
         if (!request.forced_tool.empty() && tool.name != request.forced_tool)
             continue;
         common_chat_tool copy   = tool;
-        common_json      schema = schema_expressible(common_json::parse(tool.parameters));
+        common_json      schema = schema_expressible(common_json::parse(take_marks_out(request.number_mark, tool.parameters)));
         if (level == 3 || (level == 2 && !schema_compiles(chat, schema)))
             schema = common_json{{"type", "object"}};
         copy.parameters = schema.dump();
@@ -188,9 +222,8 @@ static common_chat_params render_with_schema(const cairn__chat &chat, const chat
     return params;
 }
 
-chat_rendered chat_render(const cairn__chat &chat, const chat_request &original)
+static chat_rendered render_once(const cairn__chat &chat, chat_request request)
 {
-    chat_request  request = original;
     chat_rendered out;
     chat_generic_rewrite(chat, request.inputs);
     if (wants_calls(request.inputs)) {
@@ -205,6 +238,26 @@ chat_rendered chat_render(const cairn__chat &chat, const chat_request &original)
                  out.params.format == COMMON_CHAT_FORMAT_PEG_SIMPLE || out.params.format == COMMON_CHAT_FORMAT_PEG_NATIVE;
     out.needs_parser = !out.params.parser.empty() && (request.has_schema || out.params.supports_thinking || !plain);
     return out;
+}
+
+/* Strict templates raise an error for a system message in the middle or two user
+ * messages in a row, which agents send all the time. Only then is the order
+ * repaired: where the template takes it as it is, it is shown as it is. */
+chat_rendered chat_render(const cairn__chat &chat, const chat_request &request)
+{
+    try {
+        return render_once(chat, request);
+    } catch (const bad_request &) {
+        throw;
+    } catch (const std::exception &) {
+        chat_request repaired = request;
+        chat_repair(repaired.inputs.messages);
+        try {
+            return render_once(chat, repaired);
+        } catch (const std::exception &) {
+        }
+        throw; /* the first error: it speaks of what the client sent */
+    }
 }
 
 } // namespace cairn

@@ -213,7 +213,7 @@ static void end_whole(cairn__answer *answer, const cairn__event *event, const ca
                                           json_pack("[o]", choice));
     json_object_set_new(object, "usage", cairn__answer_usage(event));
     json_object_set_new(object, "timings", cairn__answer_timings(event, times));
-    char *text = object ? cairn__json_print(object) : NULL;
+    char *text = object ? cairn__json_print_answer(object) : NULL;
     json_decref(object);
     if (text)
         cairn__buf_text(out, text);

@@ -143,7 +143,7 @@ json_t *cairn__answer_object(const cairn__answer *answer, const char *object, js
 
 void cairn__answer_emit(cairn__answer *answer, json_t *object_take, cairn__buf *out)
 {
-    char *text = object_take ? cairn__json_print(object_take) : NULL;
+    char *text = object_take ? cairn__json_print_answer(object_take) : NULL;
     json_decref(object_take);
     if (!text) {
         answer->failed = true;

@@ -145,7 +145,8 @@ static void on_progress(cairn__exchange *x, const cairn__event *event)
 {
     char     text[80];
     uint64_t now = cairn__monotonic_ns();
-    if (now - x->progress_ns < PROGRESS_NS)
+    bool     next_up = event->type == CAIRN__EVENT_QUEUED && event->queue_position == 0;
+    if (next_up || now - x->progress_ns < PROGRESS_NS)
         return;
     x->progress_ns = now;
     if (event->type == CAIRN__EVENT_QUEUED)

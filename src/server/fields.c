@@ -13,13 +13,13 @@ const char *cairn__json_kind(const json_t *value)
 {
     if (!value)
         return "nothing";
-    if (cairn__json_is_big_integer(value))
-        return "an integer of more than 64 bits";
+    if (cairn__json_is_number(value))
+        return json_is_integer(value) ? "an integer" : "a number";
     switch (json_typeof(value)) {
     case JSON_OBJECT: return "an object";
     case JSON_ARRAY: return "an array";
     case JSON_STRING: return "a string";
-    case JSON_INTEGER: return "an integer";
+    case JSON_INTEGER:
     case JSON_REAL: return "a number";
     case JSON_TRUE:
     case JSON_FALSE: return "a boolean";
@@ -53,9 +53,9 @@ bool cairn__field_int(const json_t *object, const char *name, cairn__int_range r
     int64_t number = 0;
     if (json_is_integer(value)) {
         number = json_integer_value(value);
-    } else if (json_is_real(value) && fabs(json_real_value(value)) < 9e15 &&
-               floor(json_real_value(value)) == json_real_value(value)) {
-        number = (int64_t)json_real_value(value);
+    } else if (cairn__json_is_number(value) && fabs(cairn__json_number(value)) < 9e15 &&
+               floor(cairn__json_number(value)) == cairn__json_number(value)) {
+        number = (int64_t)cairn__json_number(value);
     } else {
         return wrong_type(refusal, name, "an integer", value);
     }
@@ -72,9 +72,9 @@ bool cairn__field_real(const json_t *object, const char *name, cairn__real_range
     const json_t *value = cairn__field(object, name);
     if (!value)
         return true;
-    if (!json_is_number(value))
+    if (!cairn__json_is_number(value))
         return wrong_type(refusal, name, "a number", value);
-    double number = json_number_value(value);
+    double number = cairn__json_number(value);
     if (!(number >= range.min && number <= range.max))
         return cairn__refuse(refusal, 400, "invalid_value", name, "'%s' must be from %g to %g, not %g", name, range.min,
                              range.max, number);
@@ -105,7 +105,7 @@ bool cairn__field_array(const json_t *object, const char *name, const json_t **i
 bool cairn__field_string(const json_t *object, const char *name, const char **io_value, cairn__refusal *refusal)
 {
     const json_t *value = cairn__field(object, name);
-    if (value && (!json_is_string(value) || cairn__json_is_big_integer(value)))
+    if (value && !cairn__json_is_text(value))
         return wrong_type(refusal, name, "a string", value);
     if (value)
         *io_value = json_string_value(value);

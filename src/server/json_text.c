@@ -5,16 +5,34 @@
  * right is when a string ends; a text in which it is wrong about that is not
  * JSON, and jansson refuses it. */
 #include "server/json_text.h"
+#include "os/file.h"
 #include "server/buf.h"
 
+#include <pthread.h>
 #include <stdio.h>
 
-/* U+E0FF, private use, then a word. A client that sends this string itself gets a
- * number in its prompt, nothing worse. */
-#define BIG_MARK "\xEE\x83\xBF" "cairn-integer:"
-#define BIG_MARK_SIZE (sizeof BIG_MARK - 1)
-/* Longer runs of digits are left to jansson, which refuses them. */
-#define BIG_MAX_DIGITS 400
+/* Longer numbers are left to jansson. */
+#define MAX_NUMBER 400
+
+static pthread_once_t mark_once = PTHREAD_ONCE_INIT;
+static char           mark[40];
+static size_t         mark_size;
+
+static void make_mark(void)
+{
+    unsigned char random[8];
+    cairn__random_bytes(random, sizeof random);
+    int at = snprintf(mark, sizeof mark, "cairn-number-");
+    for (size_t i = 0; i < sizeof random; i++)
+        at += snprintf(mark + at, sizeof mark - (size_t)at, "%02x", random[i]);
+    mark_size = (size_t)snprintf(mark + at, sizeof mark - (size_t)at, ":") + (size_t)at;
+}
+
+const char *cairn__json_mark(void)
+{
+    pthread_once(&mark_once, make_mark);
+    return mark;
+}
 
 static int hex_value(char c)
 {
@@ -66,29 +84,69 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Length of the integer at text[at] when it does not fit int64; else 0.
- * *ret_length: of the number either way. */
-static size_t big_integer(const char *text, size_t size, size_t at, size_t *ret_length)
+static bool is_number_char(char c)
 {
-    static const char max[] = "9223372036854775807";
-    size_t            i     = at + (text[at] == '-');
-    size_t            first = i;
-    while (i < size && is_digit(text[i]))
-        i++;
-    size_t digits = i - first;
-    bool   plain  = i == size || !strchr(".eE+-", text[i]) || text[i] == 0;
-    while (i < size && (is_digit(text[i]) || (text[i] && strchr(".eE+-", text[i]))))
-        i++;
-    *ret_length = i > at ? i - at : 1;
-    if (!plain || digits < 19 || digits > BIG_MAX_DIGITS || text[first] == '0')
-        return 0;
-    if (digits == 19 && memcmp(text + first, max, 19) <= 0)
-        return 0;
-    return *ret_length;
+    return is_digit(c) || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E';
 }
 
-/* One pass: depth, repairs in place, and - where there are big integers - a copy
- * with marks. False: too deep. */
+static size_t skip_digits(const char *text, size_t size, size_t at)
+{
+    while (at < size && is_digit(text[at]))
+        at++;
+    return at;
+}
+
+/* End of the JSON number at text[at], at itself when it is malformed. */
+static size_t number_end(const char *text, size_t size, size_t at)
+{
+    size_t i = at + (text[at] == '-'), first = i;
+    i        = skip_digits(text, size, i);
+    if (i == first || (text[first] == '0' && i > first + 1))
+        return at;
+    if (i < size && text[i] == '.') {
+        first = ++i;
+        i     = skip_digits(text, size, i);
+        if (i == first)
+            return at;
+    }
+    if (i < size && (text[i] | 0x20) == 'e') {
+        i += 1 + (i + 1 < size && (text[i + 1] == '+' || text[i + 1] == '-'));
+        first = i;
+        i     = skip_digits(text, size, i);
+        if (i == first)
+            return at;
+    }
+    return i;
+}
+
+static bool fits_int64(const char *text, size_t size)
+{
+    static const char max[] = "9223372036854775807";
+    size_t            first = text[0] == '-', digits = size - first;
+    for (size_t i = first; i < size; i++)
+        if (!is_digit(text[i]))
+            return false;
+    return digits < 19 || (digits == 19 && memcmp(text + first, max, 19) <= 0);
+}
+
+/* Length of what looks like a number at text[at]; *ret_marked when it is to be
+ * marked. What is not JSON stays as it is, for jansson to refuse: malformed
+ * numbers, and numbers in the place of a key. */
+static size_t number_length(const char *text, size_t size, size_t at, bool *ret_marked)
+{
+    size_t end = number_end(text, size, at), run = at, next;
+    while (run < size && is_number_char(text[run]))
+        run++;
+    next = run;
+    while (next < size && (text[next] == ' ' || text[next] == '\t' || text[next] == '\n' || text[next] == '\r'))
+        next++;
+    bool key    = next < size && text[next] == ':';
+    *ret_marked = end == run && end > at && end - at <= MAX_NUMBER && !key && !fits_int64(text + at, end - at);
+    return run - at;
+}
+
+/* One pass: depth, repairs in place, and - where numbers need marks - a copy with
+ * them. False: too deep. */
 static bool scan(char *text, size_t size, cairn__buf *copy, bool *ret_has_copy)
 {
     size_t depth = 0, copied = 0;
@@ -104,13 +162,15 @@ static bool scan(char *text, size_t size, cairn__buf *copy, bool *ret_has_copy)
         } else if ((c == ']' || c == '}') && depth) {
             depth--;
         } else if (c == '-' || is_digit(c)) {
-            size_t length, big = big_integer(text, size, at, &length);
-            if (big) {
+            bool   marked;
+            size_t length = number_length(text, size, at, &marked);
+            if (marked) {
                 cairn__buf_add(copy, text + copied, at - copied);
-                cairn__buf_text(copy, "\"" BIG_MARK);
-                cairn__buf_add(copy, text + at, big);
                 cairn__buf_text(copy, "\"");
-                copied        = at + big;
+                cairn__buf_text(copy, cairn__json_mark());
+                cairn__buf_add(copy, text + at, length);
+                cairn__buf_text(copy, "\"");
+                copied        = at + length;
                 *ret_has_copy = true;
             }
             at += length;
@@ -174,40 +234,83 @@ bool cairn__json_depth_ok(const char *text, size_t size)
     return true;
 }
 
-bool cairn__json_is_big_integer(const json_t *value)
+char *cairn__json_marked_object(const char *text, size_t size)
 {
-    return json_is_string(value) && json_string_length(value) > BIG_MARK_SIZE &&
-           memcmp(json_string_value(value), BIG_MARK, BIG_MARK_SIZE) == 0;
+    char       reason[200];
+    bool       no_memory, has_copy = false;
+    cairn__buf repaired = {0}, copy = {0};
+    cairn__buf_add(&repaired, text, size);
+    bool    ok     = !repaired.failed && scan(repaired.data, size, &copy, &has_copy) && !copy.failed;
+    json_t *parsed = ok ? cairn__json_parse(repaired.data, size, reason, sizeof reason, &no_memory) : NULL;
+    ok             = json_is_object(parsed);
+    json_decref(parsed);
+    char *result = !ok ? NULL : has_copy ? copy.data : repaired.data;
+    if (result != copy.data)
+        cairn__buf_done(&copy);
+    if (result != repaired.data)
+        cairn__buf_done(&repaired);
+    return result;
 }
 
-/* Turns every marked string back into its digits, in place. */
+/* ---- marked numbers ---- */
+
+static bool is_marked(const json_t *value)
+{
+    const char *own = cairn__json_mark(); /* first: it sets mark_size */
+    return json_is_string(value) && strncmp(json_string_value(value), own, mark_size) == 0;
+}
+
+bool cairn__json_is_number(const json_t *value)
+{
+    return json_is_number(value) || is_marked(value);
+}
+
+double cairn__json_number(const json_t *value)
+{
+    return is_marked(value) ? strtod(json_string_value(value) + mark_size, NULL) : json_number_value(value);
+}
+
+bool cairn__json_is_text(const json_t *value)
+{
+    return json_is_string(value) && !is_marked(value);
+}
+
+/* ---- printing ---- */
+
+/* Takes every mark off, with the quotes around it, in place. */
 static void unmark(char *text)
 {
-    static const char quoted[] = "\"" BIG_MARK;
-    char             *from = text, *to = text, *mark;
-    while ((mark = strstr(from, quoted))) {
-        char *digits = mark + sizeof quoted - 1, *end = digits + (*digits == '-');
-        while (is_digit(*end))
+    char *from = text, *to = text, *at;
+    while ((at = strstr(from, mark))) {
+        char *digits = at + mark_size, *end = digits;
+        while (is_number_char(*end))
             end++;
-        bool   whole = *end == '"' && end - digits > 18;
-        size_t plain = (size_t)((whole ? mark : digits) - from);
-        memmove(to, from, plain);
-        to += plain;
-        if (whole) {
-            memmove(to, digits, (size_t)(end - digits));
-            to += end - digits;
-        }
-        from = whole ? end + 1 : digits;
+        bool   quoted = at > from && at[-1] == '"' && *end == '"';
+        size_t before = (size_t)(at - from) - quoted;
+        memmove(to, from, before);
+        memmove(to + before, digits, (size_t)(end - digits));
+        to += before + (size_t)(end - digits);
+        from = end + quoted;
     }
     memmove(to, from, strlen(from) + 1);
 }
 
+char *cairn__json_print_marked(const json_t *value)
+{
+    return json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+}
+
 char *cairn__json_print(const json_t *value)
 {
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (text && strstr(text, BIG_MARK))
+    char *text = cairn__json_print_marked(value);
+    if (text && strstr(text, cairn__json_mark()))
         unmark(text);
     return text;
+}
+
+char *cairn__json_print_answer(const json_t *value)
+{
+    return json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9));
 }
 
 /* Length of the UTF-8 character at p, 0 when it is malformed or cut. */

@@ -70,7 +70,8 @@ static json_t *template_input(const json_t *body, cairn__api_request *request, c
     bool    ok     = input && set_copy(input, "tool_choice", json_array_size(list) ? choice : NULL) &&
               set_copy(input, "parallel_tool_calls", cairn__field(body, "parallel_tool_calls")) &&
               set_copy(input, "response_format", format) && set_copy(input, "chat_template_kwargs", kwargs) &&
-              set_copy(input, "reasoning_effort", cairn__field(body, "reasoning_effort"));
+              set_copy(input, "reasoning_effort", cairn__field(body, "reasoning_effort")) &&
+              json_object_set_new(input, "number_mark", json_string(cairn__json_mark())) == 0;
     if (!ok) {
         cairn__refuse_memory(refusal);
         json_decref(input);
@@ -95,7 +96,7 @@ static void use_prompt(cairn__api_request *request)
 static bool render(const cairn__api_request_env *env, const json_t *input, cairn__api_request *request, cairn__refusal *refusal)
 {
     cairn_error error = {{0}};
-    char       *text  = cairn__json_print(input);
+    char       *text  = cairn__json_print_marked(input);
     if (!text)
         return cairn__refuse_memory(refusal);
     cairn_status status = cairn__chat_render(env->chat, text, &request->prompt, &error);

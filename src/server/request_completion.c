@@ -76,7 +76,7 @@ bool cairn__api_request_completion(const cairn__api_request_env *env, const json
         prompt = json_array_get(prompt, 0);
     }
     bool ok;
-    if (json_is_string(prompt) && !cairn__json_is_big_integer(prompt))
+    if (cairn__json_is_text(prompt))
         ok = from_text(env, prompt, request, refusal);
     else if (json_is_array(prompt) && json_array_size(prompt) > 0)
         ok = from_ids(env, prompt, request, refusal);

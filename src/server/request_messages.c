@@ -37,7 +37,7 @@ static bool put_new(json_t *object, const char *key, json_t *value_take, cairn__
 static const json_t *part_text(const json_t *part, const char *where, cairn__refusal *refusal)
 {
     static const char *const text_types[] = {"text", "input_text", "output_text"};
-    if (json_is_string(part))
+    if (cairn__json_is_text(part))
         return part;
     const char *type = json_string_value(json_object_get(part, "type"));
     for (size_t i = 0; type && i < sizeof text_types / sizeof *text_types; i++)
@@ -73,7 +73,7 @@ static json_t *copy_content(const json_t *content, const char *where, cairn__ref
 {
     if (!content || json_is_null(content) || (json_is_array(content) && json_array_size(content) == 0))
         return json_string("");
-    if (json_is_string(content))
+    if (cairn__json_is_text(content))
         return json_incref((json_t *)content);
     if (!json_is_array(content)) {
         cairn__refuse(refusal, 400, "invalid_type", where, "'%s' must be a string or an array of text parts, not %s",
@@ -88,22 +88,6 @@ static json_t *copy_content(const json_t *content, const char *where, cairn__ref
 
 /* ---- tool calls ---- */
 
-/* text (taken) when it is one JSON object, with its broken escapes repaired; else NULL. */
-static char *object_text(char *text_take)
-{
-    char    reason[200];
-    bool    no_memory;
-    size_t  size   = strlen(text_take);
-    json_t *parsed = cairn__json_depth_ok(text_take, size)
-                         ? cairn__json_parse(text_take, size, reason, sizeof reason, &no_memory)
-                         : NULL;
-    bool    ok     = json_is_object(parsed);
-    json_decref(parsed);
-    if (!ok)
-        free(text_take);
-    return ok ? text_take : NULL;
-}
-
 /* Arguments as the text of a JSON object, to the byte as the model wrote them.
  * What it wrote wrongly is wrapped: a template that wants an object would refuse
  * the whole history for it. */
@@ -113,15 +97,13 @@ static json_t *copy_arguments(const json_t *arguments)
     if (!arguments || json_is_null(arguments) ||
         (json_is_string(arguments) && json_string_length(arguments) == 0))
         return json_string("{}");
-    if (json_is_object(arguments)) {
-        text = cairn__json_print(arguments);
-    } else if (json_is_string(arguments)) {
-        text = strdup(json_string_value(arguments));
-        text = text ? object_text(text) : NULL;
-    }
+    if (json_is_object(arguments))
+        text = cairn__json_print_marked(arguments);
+    else if (json_is_string(arguments))
+        text = cairn__json_marked_object(json_string_value(arguments), json_string_length(arguments));
     if (!text) {
         json_t *wrapped = json_pack("{s:O}", "raw", arguments);
-        text            = wrapped ? cairn__json_print(wrapped) : NULL;
+        text            = wrapped ? cairn__json_print_marked(wrapped) : NULL;
         json_decref(wrapped);
     }
     json_t *result = text ? cairn__json_string(text, strlen(text)) : NULL;
@@ -137,7 +119,7 @@ static json_t *copy_call(const json_t *call, const char *where, cairn__refusal *
     const json_t *name      = json_object_get(body, "name");
     const json_t *arguments = json_is_object(function) ? json_object_get(function, "arguments")
                                                        : json_object_get(custom, "input");
-    if (!json_is_string(name)) {
+    if (!cairn__json_is_text(name)) {
         cairn__refuse(refusal, 400, "invalid_type", where, "'%s' has a call without a function name", where);
         return NULL;
     }
@@ -269,7 +251,7 @@ static json_t *copy_tool(const json_t *tool, size_t index, cairn__refusal *refus
     const json_t *name        = json_object_get(function, "name");
     const json_t *description = json_object_get(function, "description");
     const json_t *parameters  = cairn__field(function, "parameters");
-    if (!json_is_string(name) || json_string_length(name) == 0 || json_string_length(name) > 256) {
+    if (!cairn__json_is_text(name) || json_string_length(name) == 0 || json_string_length(name) > 256) {
         cairn__refuse(refusal, 400, "invalid_value", where.text, "'%s.name' must be a string of 1 to 256 bytes",
                       where.text);
         return NULL;

@@ -57,11 +57,11 @@ static bool read_logit_bias(const cairn__api_request_env *env, const json_t *bod
         char         *end;
         unsigned long token = strtoul(key, &end, 10);
         bool          id_ok = key[0] >= '0' && key[0] <= '9' && *end == 0 && token < cairn__runtime_n_vocab(env->rt);
-        if (!id_ok || !json_is_number(value) || !(json_number_value(value) >= -100 && json_number_value(value) <= 100))
+        if (!id_ok || !cairn__json_is_number(value) || !(cairn__json_number(value) >= -100 && cairn__json_number(value) <= 100))
             return cairn__refuse(refusal, 400, "invalid_value", "logit_bias",
                                  "'logit_bias' must map token ids of this model (0 to %u) to numbers from -100 to 100",
                                  cairn__runtime_n_vocab(env->rt) - 1);
-        request->logit_bias[i++] = (cairn__logit_bias){(int32_t)token, (float)json_number_value(value)};
+        request->logit_bias[i++] = (cairn__logit_bias){(int32_t)token, (float)cairn__json_number(value)};
     }
     request->job.sampling.logit_bias   = request->logit_bias;
     request->job.sampling.n_logit_bias = i;
@@ -139,7 +139,7 @@ bool cairn__api_request_stops(const json_t *body, cairn__api_request *request, c
 {
     const json_t *stop = cairn__field(body, "stop");
     size_t        n    = json_is_array(stop) ? json_array_size(stop) : 1;
-    if (stop && !json_is_array(stop) && !json_is_string(stop))
+    if (stop && !json_is_array(stop) && !cairn__json_is_text(stop))
         return cairn__refuse(refusal, 400, "invalid_type", "stop", "'stop' must be a string or an array of strings");
     if (n > CAIRN__MAX_STOPS)
         return cairn__refuse(refusal, 400, "invalid_value", "stop", "'stop' has %zu strings, at most %d are allowed", n,
@@ -150,7 +150,7 @@ bool cairn__api_request_stops(const json_t *body, cairn__api_request *request, c
     request->job.stops = (const char *const *)request->stops;
     for (size_t i = 0; stop && i < n; i++) {
         const json_t *one = json_is_array(stop) ? json_array_get(stop, i) : stop;
-        if (!json_is_string(one))
+        if (!cairn__json_is_text(one))
             return cairn__refuse(refusal, 400, "invalid_type", "stop", "'stop' must contain strings only, not %s",
                                  cairn__json_kind(one));
         if (json_string_length(one) > 0 && !add_stop(request, json_string_value(one))) /* "" stops nothing */
