@@ -34,6 +34,9 @@ void                        cairn__close(int fd);                               
 CAIRN_MUST_USE cairn_status cairn__read_at(int fd, void *buf, size_t size, uint64_t offset);
 CAIRN_MUST_USE cairn_status cairn__write_at(int fd, const void *buf, size_t size, uint64_t offset);
 
+/* Begins to write what is dirty and waits for nothing: a hint, so that syncing many
+ * files after it costs one journal commit and not one each. */
+void                        cairn__start_write(int fd);
 CAIRN_MUST_USE cairn_status cairn__sync_data(int fd);
 CAIRN_MUST_USE cairn_status cairn__sync_dir(int dir_fd);
 /* CAIRN_EBUSY if `to` exists. */

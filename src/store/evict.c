@@ -472,19 +472,31 @@ static void rebuild(cairn_store *store)
     store->evictor = build(store);
 }
 
+/* Told to the ledger at once: a count that comes after must not see the same bytes
+ * gone twice. */
+static uint64_t account(cairn_store *store, uint64_t freed)
+{
+    cairn__ledger_freed(store->ledger, freed);
+    return freed;
+}
+
+static uint64_t evict_some(cairn_store *store, uint64_t bytes)
+{
+    return store->evictor ? account(store, evict_known(store, store->evictor, bytes)) : 0;
+}
+
 uint64_t cairn__evict(cairn_store *store, uint64_t bytes)
 {
+    uint64_t freed = account(store, cairn__quarantine_trim(&store->root, 0));
     bool     fresh = is_stale(store->evictor);
-    uint64_t freed = cairn__quarantine_trim(&store->root, 0);
+    if (freed >= bytes)
+        return freed;
     if (fresh)
         rebuild(store);
-    if (store->evictor && freed < bytes)
-        freed += evict_known(store, store->evictor, bytes - freed);
+    freed += evict_some(store, bytes - freed);
     if (!fresh && freed < bytes) {
         rebuild(store);
-        if (store->evictor)
-            freed += evict_known(store, store->evictor, bytes - freed);
+        freed += evict_some(store, bytes - freed);
     }
-    cairn__ledger_freed(store->ledger, freed);
     return freed;
 }

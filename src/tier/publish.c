@@ -6,8 +6,9 @@
  *              every folder that changed, once
  *     finish   remove what was not published, sum up what the batch occupies
  *
- * Syncing files one after the other costs little more than syncing the last:
- * the first sync makes the file system commit its journal for all of them.
+ * Writing out begins as soon as a file is complete; when all are, the first sync
+ * makes the file system commit its journal for all of them, and the others find
+ * little left to do.
  * A folder can be removed under us by another process that evicted its last
  * page; creating a file in it then fails with ENOENT and is tried once more from
  * the top. */
@@ -295,7 +296,11 @@ static cairn_status write_page(cairn__batch *batch, int fd, const cairn_digest *
     output       out = {.fd = fd, .gather = batch->gather, .offset = header_size};
     for (uint32_t i = 0; i < page->n_blocks && !status; i++)
         status = write_block(&out, &page->blocks[i]);
-    return status ? status : flush_gathered(&out);
+    if (!status)
+        status = flush_gathered(&out);
+    if (!status)
+        cairn__start_write(fd);
+    return status;
 }
 
 static void remove_temp(cairn__batch *batch, item *it)

@@ -169,6 +169,11 @@ cairn_status cairn__write_at(int fd, const void *buf, size_t size, uint64_t offs
     return CAIRN_OK;
 }
 
+void cairn__start_write(int fd)
+{
+    (void)cairn__sys_start_write(fd); /* an error shows again in the sync */
+}
+
 cairn_status cairn__sync_data(int fd)
 {
     return status_of_result(cairn__sys_fdatasync(fd));

@@ -38,6 +38,11 @@ int cairn__sys_fsync(int fd)
     return fsync(fd);
 }
 
+int cairn__sys_start_write(int fd)
+{
+    return sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
 int cairn__sys_rename_noreplace(int from_dir, const char *from, int to_dir, const char *to)
 {
     return renameat2(from_dir, from, to_dir, to, RENAME_NOREPLACE);

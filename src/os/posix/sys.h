@@ -19,6 +19,7 @@ ssize_t cairn__sys_pread(int fd, void *buf, size_t size, off_t offset);
 ssize_t cairn__sys_pwrite(int fd, const void *buf, size_t size, off_t offset);
 int     cairn__sys_fdatasync(int fd);
 int     cairn__sys_fsync(int fd);
+int     cairn__sys_start_write(int fd); /* sync_file_range */
 int     cairn__sys_rename_noreplace(int from_dir, const char *from, int to_dir, const char *to);
 int     cairn__sys_renameat(int from_dir, const char *from, int to_dir, const char *to);
 int     cairn__sys_linkat(int from_dir, const char *from, int to_dir, const char *to);
