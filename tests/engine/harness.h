@@ -32,20 +32,46 @@ typedef struct outcome {
     bool              over;
 } outcome;
 
+/* All log lines since the last harness_open(). */
+static pthread_mutex_t harness_log_mutex = PTHREAD_MUTEX_INITIALIZER;
+static char            harness_lines[65536];
+
 static void harness_log(void *ctx, const char *line)
 {
     (void)ctx;
+    pthread_mutex_lock(&harness_log_mutex);
+    size_t size = strlen(harness_lines);
+    snprintf(harness_lines + size, sizeof harness_lines - size, "%s\n", line);
+    pthread_mutex_unlock(&harness_log_mutex);
     if (getenv("CAIRN_TEST_VERBOSE"))
         printf("log: %s\n", line);
+}
+
+static inline bool harness_logged(const char *part)
+{
+    pthread_mutex_lock(&harness_log_mutex);
+    bool found = strstr(harness_lines, part) != NULL;
+    pthread_mutex_unlock(&harness_log_mutex);
+    return found;
+}
+
+static inline void harness_wait_logged(const char *part)
+{
+    for (int i = 0; i < 6000 && !harness_logged(part); i++)
+        usleep(10000);
+    if (!harness_logged(part))
+        fail_msg("never said: %s", part);
 }
 
 static inline void harness_open(harness *h, cairn__runtime_options options, uint32_t max_queue)
 {
     cairn_error     error;
     cairn__runtime *rt = NULL;
-    options.model_path = test_model();
+    if (!options.model_path)
+        options.model_path = test_model();
     if (!options.model_path)
         skip();
+    harness_lines[0] = 0;
     if (cairn__runtime_open(&options, &rt, &error))
         fail_msg("%s", error.text);
     cairn__engine_options engine_options = {

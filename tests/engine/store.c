@@ -1,0 +1,306 @@
+/* The engine with a store: what was computed outlives it, and what comes back is
+ * reported, recorded late if it has to be, and has the right bits. */
+#include "harness.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#define N 600u
+
+static char root[64];
+
+static int make_root(void **state)
+{
+    (void)state;
+    snprintf(root, sizeof root, "/tmp/cairn-test-XXXXXX");
+    return mkdtemp(root) ? 0 : -1;
+}
+
+static int remove_root(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    return system(command);
+}
+
+typedef struct site { /* one life of a server */
+    harness      h;
+    cairn_store *store;
+    char         digests[80];
+} site;
+
+static void open_site(site *s, cairn__runtime_options options)
+{
+    cairn_error         error;
+    cairn_store_options store_options = {.root = root, .budget_bytes = 1u << 30, .reserve_bytes = 1};
+    if (!options.n_ctx)
+        options.n_ctx = 1024;
+    if (!options.n_batch)
+        options.n_batch = 64;
+    harness_open(&s->h, options, 4);
+    if (cairn_store_open(&store_options, &s->store, &error))
+        fail_msg("%s", error.text);
+    snprintf(s->digests, sizeof s->digests, "%s/digests", root);
+}
+
+static void attach(site *s)
+{
+    assert_int_equal(cairn__engine_attach_store(s->h.engine, s->store, s->digests), CAIRN_OK);
+}
+
+static void attach_and_wait(site *s)
+{
+    attach(s);
+    harness_wait_logged("disk cache on");
+}
+
+static void close_site(site *s)
+{
+    harness_close(&s->h);
+    cairn_store_close(s->store);
+}
+
+static outcome *ask(site *s, const int32_t *tokens, uint32_t n)
+{
+    cairn__job job = {.tokens = tokens,
+                      .n_tokens = n,
+                      .max_tokens = 6,
+                      .ignore_eos = true,
+                      .want_logprobs = true,
+                      .n_top_logprobs = 20};
+    outcome *o = harness_run(&s->h, &job);
+    assert_int_equal(o->last.type, CAIRN__EVENT_END);
+    return o;
+}
+
+static void a_prompt_outlives_the_engine(void **state)
+{
+    (void)state;
+    site s;
+    open_site(&s, (cairn__runtime_options){.n_seq = 2});
+    attach_and_wait(&s);
+    int32_t *a = made_up_tokens(&s.h, N, 400, 1), *b = made_up_tokens(&s.h, N, 400, 2);
+    outcome *o = ask(&s, a, N);
+    assert_int_equal(o->last.n_cached, 0);
+    assert_int_equal(o->last.miss, CAIRN_MISS_NEVER_SEEN);
+    close_site(&s);
+    outcome_destroy(o);
+
+    open_site(&s, (cairn__runtime_options){.n_seq = 2});
+    attach_and_wait(&s);
+    o = ask(&s, a, N);
+    assert_int_equal(o->last.n_cached, N - 1);
+    assert_int_equal(o->last.from_store, N - 1);
+    assert_true(o->last.restored_bytes > 0);
+    outcome_destroy(o);
+    o = ask(&s, a, N);
+    assert_int_equal(o->last.n_cached, N - 1); /* resident by now */
+    assert_int_equal(o->last.from_store, 0);
+    outcome_destroy(o);
+    close_site(&s);
+
+    open_site(&s, (cairn__runtime_options){.n_seq = 2});
+    attach_and_wait(&s);
+    o = ask(&s, b, N); /* shares 400 tokens: a page, and 144 tokens of the next */
+    assert_int_equal(o->last.n_cached, 400);
+    assert_int_equal(o->last.from_store, 400);
+    outcome_destroy(o);
+    close_site(&s);
+    free(a);
+    free(b);
+}
+
+static void an_answer_is_stored_with_its_prompt(void **state)
+{
+    (void)state;
+    site     s;
+    int32_t *tokens = NULL;
+    open_site(&s, (cairn__runtime_options){0});
+    attach_and_wait(&s);
+    tokens = made_up_tokens(&s.h, N, 0, 3);
+    outcome *o = ask(&s, tokens, 300);
+    for (uint32_t i = 0; i < 6; i++)
+        tokens[300 + i] = o->infos[i].token;
+    close_site(&s);
+    outcome_destroy(o);
+    open_site(&s, (cairn__runtime_options){0});
+    attach_and_wait(&s);
+    o = ask(&s, tokens, 400);
+    assert_int_equal(o->last.from_store, 305); /* the sixth token was never decoded */
+    outcome_destroy(o);
+    close_site(&s);
+    free(tokens);
+}
+
+static void what_was_computed_before_the_digest_is_stored_too(void **state)
+{
+    (void)state;
+    site s;
+    open_site(&s, (cairn__runtime_options){0});
+    int32_t *tokens = made_up_tokens(&s.h, N, 0, 4);
+    outcome *o = ask(&s, tokens, N);
+    assert_int_equal(o->last.miss, CAIRN_MISS_TIER_OFF);
+    attach_and_wait(&s);
+    outcome_destroy(o);
+    close_site(&s);
+    open_site(&s, (cairn__runtime_options){0});
+    attach_and_wait(&s);
+    o = ask(&s, tokens, N);
+    assert_int_equal(o->last.from_store, N - 1);
+    outcome_destroy(o);
+    close_site(&s);
+    free(tokens);
+}
+
+/* Hashing takes a tenth of a second, the prefill seconds: it waits, and finds. */
+static void a_long_prompt_waits_for_the_digest(void **state)
+{
+    (void)state;
+    site s;
+    open_site(&s, (cairn__runtime_options){0});
+    attach_and_wait(&s);
+    int32_t *tokens = made_up_tokens(&s.h, 900, 0, 5);
+    outcome_destroy(ask(&s, tokens, 900));
+    close_site(&s);
+    open_site(&s, (cairn__runtime_options){0});
+    assert_int_equal(cairn__engine_attach_store(s.h.engine, s.store, NULL), CAIRN_OK); /* no digest cache */
+    outcome *o = ask(&s, tokens, 900);
+    assert_int_equal(o->last.from_store, 899);
+    outcome_destroy(o);
+    close_site(&s);
+    free(tokens);
+}
+
+static bool half_done(const outcome *o)
+{
+    return o->n_done >= 320;
+}
+
+static void a_client_that_left_leaves_its_pages(void **state)
+{
+    (void)state;
+    site s;
+    open_site(&s, (cairn__runtime_options){0});
+    attach_and_wait(&s);
+    int32_t   *tokens = made_up_tokens(&s.h, N, 0, 6);
+    cairn__job job = {.tokens = tokens, .n_tokens = N, .max_tokens = 2};
+    outcome   *o = harness_submit(&s.h, &job);
+    outcome_wait_for(o, half_done);
+    cairn__engine_cancel(s.h.engine, o->id);
+    outcome_wait(o);
+    close_site(&s);
+    outcome_destroy(o);
+    open_site(&s, (cairn__runtime_options){0});
+    attach_and_wait(&s);
+    o = ask(&s, tokens, N);
+    assert_true(o->last.from_store >= 256);
+    outcome_destroy(o);
+    close_site(&s);
+    free(tokens);
+}
+
+static void assert_same_bits(const outcome *a, const outcome *b)
+{
+    assert_int_equal(a->n_infos, 6);
+    assert_int_equal(b->n_infos, 6);
+    assert_memory_equal(a->infos, b->infos, 6 * sizeof *a->infos);
+}
+
+static void reproducible_over_a_restart(void **state)
+{
+    (void)state;
+    static const cairn__runtime_options options = {.reproducible = true};
+    site                                s;
+    open_site(&s, options);
+    int32_t *a = made_up_tokens(&s.h, N, 400, 7), *b = made_up_tokens(&s.h, N, 400, 8);
+    outcome *cold_b = ask(&s, b, N); /* without a store */
+    close_site(&s);
+
+    open_site(&s, options);
+    attach_and_wait(&s);
+    outcome *cold_a = ask(&s, a, N);
+    assert_int_equal(cold_a->last.n_cached, 0);
+    close_site(&s);
+
+    open_site(&s, options);
+    attach_and_wait(&s);
+    outcome *o = ask(&s, a, N);
+    assert_int_equal(o->last.from_store, 512); /* two pages; the rest of the grid has no full page */
+    assert_same_bits(o, cold_a);
+    outcome_destroy(o);
+    close_site(&s);
+
+    open_site(&s, options);
+    attach_and_wait(&s);
+    o = ask(&s, b, N);
+    assert_in_range(o->last.from_store, 256, 384);
+    assert_int_equal(o->last.from_store % 64, 0);
+    assert_same_bits(o, cold_b);
+    outcome_destroy(o);
+    close_site(&s);
+    outcome_destroy(cold_a);
+    outcome_destroy(cold_b);
+    free(a);
+    free(b);
+}
+
+static void a_model_replaced_meanwhile_has_no_store(void **state)
+{
+    (void)state;
+    char command[512], copy[96];
+    if (!test_model())
+        skip();
+    snprintf(copy, sizeof copy, "%s-copy.gguf", root);
+    snprintf(command, sizeof command, "cp '%s' '%s'", test_model(), copy);
+    assert_int_equal(system(command), 0);
+    site s;
+    open_site(&s, (cairn__runtime_options){.model_path = copy});
+    struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, {.tv_sec = 1000000000}};
+    assert_int_equal(utimensat(AT_FDCWD, copy, times, 0), 0);
+    attach(&s);
+    harness_wait_logged("changed");
+    assert_false(harness_logged("disk cache on"));
+    int32_t *tokens = made_up_tokens(&s.h, 50, 0, 9);
+    outcome *o = ask(&s, tokens, 50);
+    assert_int_equal(o->last.miss, CAIRN_MISS_TIER_OFF);
+    outcome_destroy(o);
+    close_site(&s);
+    free(tokens);
+    assert_int_equal(unlink(copy), 0);
+}
+
+static void a_model_with_a_window_has_no_store(void **state)
+{
+    (void)state;
+    const char *path = getenv("CAIRN_TEST_MODEL_SWA");
+    if (!path || !*path)
+        skip();
+    site s;
+    open_site(&s, (cairn__runtime_options){.model_path = path});
+    attach(&s);
+    harness_wait_logged("disk cache off for this model: ");
+    int32_t *tokens = made_up_tokens(&s.h, 50, 0, 10);
+    outcome *o = ask(&s, tokens, 50);
+    assert_int_equal(o->last.miss, CAIRN_MISS_UNSUPPORTED_MODEL);
+    outcome_destroy(o);
+    close_site(&s);
+    free(tokens);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, make_root, remove_root)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_prompt_outlives_the_engine),
+        TEST(an_answer_is_stored_with_its_prompt),
+        TEST(what_was_computed_before_the_digest_is_stored_too),
+        TEST(a_long_prompt_waits_for_the_digest),
+        TEST(a_client_that_left_leaves_its_pages),
+        TEST(reproducible_over_a_restart),
+        TEST(a_model_replaced_meanwhile_has_no_store),
+        TEST(a_model_with_a_window_has_no_store),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
