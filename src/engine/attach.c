@@ -124,7 +124,9 @@ void cairn__attach_poll(cairn__engine *engine)
         finish(engine, CAIRN__ATTACH_OFF);
         return;
     }
+    cairn__engine_undisturbed_begin(engine); /* an aborted self-test would turn the cache off for good */
     cairn_status status = cairn__runtime_attach_store(engine->rt, a->store, &a->digest, &error);
+    cairn__engine_undisturbed_end(engine);
     const char  *why = status ? NULL : cairn__runtime_unsupported(engine->rt);
     if (status)
         cairn__engine_log(engine, "disk cache off: %s", error.text[0] ? error.text : cairn_status_text(status));

@@ -43,6 +43,21 @@ void cairn__engine_wait(cairn__engine *engine, uint32_t timeout_ms)
     pthread_cond_timedwait(&engine->wake, &engine->mutex, &at);
 }
 
+void cairn__engine_undisturbed_begin(cairn__engine *engine)
+{
+    pthread_mutex_lock(&engine->mutex);
+    engine->undisturbed = true;
+    cairn__runtime_abort(engine->rt, false);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+void cairn__engine_undisturbed_end(cairn__engine *engine)
+{
+    pthread_mutex_lock(&engine->mutex);
+    engine->undisturbed = false;
+    pthread_mutex_unlock(&engine->mutex);
+}
+
 /* ---- telling requests that wait ---- */
 
 static void end_waiting(cairn__engine *engine, cairn__request *r)
@@ -263,7 +278,8 @@ cairn_status cairn__engine_submit(cairn__engine *engine, const cairn__job *job, 
 static void cancel_running(cairn__engine *engine)
 {
     atomic_store(&engine->running->canceled, true);
-    cairn__runtime_abort(engine->rt, true);
+    if (!engine->undisturbed)
+        cairn__runtime_abort(engine->rt, true);
     pthread_cond_broadcast(&engine->wake); /* it may be waiting for the digest */
 }
 

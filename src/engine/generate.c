@@ -79,7 +79,5 @@ cairn_status cairn__run_generate(cairn__run *run)
         cairn__run_send_text(run);
         status = status ? status : text_status;
     }
-    if (run->n_generated > 1 && status != CAIRN_ERUNTIME && !run->engine->options.reproducible)
-        cairn__resident_record(run->engine, run->seq, true);
     return status;
 }

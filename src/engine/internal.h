@@ -6,7 +6,7 @@
  * E3 A request is freed by the engine's thread alone; others only move it from
  *    the queue to `ended` or mark it.
  * E4 The abort flag is set only while `running` is the request that was
- *    cancelled, and taken back before another one runs. */
+ *    cancelled, and taken back before another one runs or the self-test decodes. */
 #ifndef CAIRN_ENGINE_INTERNAL_H
 #define CAIRN_ENGINE_INTERNAL_H
 
@@ -67,6 +67,7 @@ struct cairn__engine {
     pthread_cond_t      finished; /* the running request ended */
     cairn__request_list queue, ended;
     cairn__request     *running;
+    bool                undisturbed; /* a decode call runs that no cancel may abort */
     bool                stopping, stopped;
     uint64_t            last_id;
     cairn__engine_stats stats;
@@ -87,6 +88,10 @@ void cairn__engine_log(const cairn__engine *engine, const char *format, ...) __a
 void cairn__engine_service(cairn__engine *engine);
 /* Waits for something to happen, at most timeout_ms. Called with the mutex held. */
 void cairn__engine_wait(cairn__engine *engine, uint32_t timeout_ms);
+
+/* Between these two no cancel aborts a decode call; a request sees its mark only. */
+void cairn__engine_undisturbed_begin(cairn__engine *engine);
+void cairn__engine_undisturbed_end(cairn__engine *engine);
 
 /* ---- attach.c ---- */
 /* Attaches if the digest is ready, and records what is resident. */

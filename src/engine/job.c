@@ -1,7 +1,7 @@
 /* job.c - the road of one request through the engine:
  *
  *   checked -> waits for the digest, if that pays -> placed (resident cells) ->
- *   restored (store) -> prefilled, recording -> generated -> recorded -> reported
+ *   restored (store) -> prefilled, recording -> generated -> reported -> recorded
  *
  * Wherever it ends, the resident list says exactly what the runtime holds. */
 #include "engine/job.h"
@@ -143,11 +143,18 @@ static cairn_status compute(cairn__run *run)
     place_and_restore(run);
     cairn__run_send_prefill(run, run->n_cached);
     status = cairn__run_prefill(run);
-    if (status == CAIRN_ECANCELED) /* the same prompt comes back */
+    return status ? status : cairn__run_generate(run);
+}
+
+/* After the client has heard the end. A prefill that was cancelled leaves its
+ * complete pages and waits for nothing; the same prompt comes back. */
+static void record_rest(cairn__run *run)
+{
+    bool prompt_is_complete = cairn__run_held(run) >= run->n_prompt;
+    if (!prompt_is_complete)
         cairn__resident_record(run->engine, run->seq, false);
-    if (!status)
-        status = cairn__run_generate(run);
-    return status;
+    else if (run->n_generated > 1 && !run->engine->options.reproducible)
+        cairn__resident_record(run->engine, run->seq, true);
 }
 
 void cairn__job_run(cairn__engine *engine, cairn__request *request)
@@ -167,6 +174,8 @@ void cairn__job_run(cairn__engine *engine, cairn__request *request)
     if (run.placed)
         cairn__sequences_touch(&engine->seqs, run.seq);
     cairn__run_report(&run, status);
+    if (run.placed && !status)
+        record_rest(&run);
     cairn__sampler_destroy(run.sampler);
     cairn__text_done(&run.text);
     free(run.tokens);

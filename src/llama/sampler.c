@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TEMPERATURE_MIN 1e-6f /* below, logits divided by it overflow */
 #define REPEAT_WINDOW 64u /* tokens; the common default of llama.cpp and its kin */
 /* While a lazy grammar waits, llama.cpp matches its regular expressions against
  * all text so far, recursing about 150 bytes of stack per character (measured:
@@ -132,7 +133,7 @@ cairn_status cairn__sampler_create(const cairn__runtime *rt, const cairn__sampli
     s->presence = params->presence_penalty;
     s->frequency = params->frequency_penalty;
     s->repeat = params->repeat_penalty > 0.0f ? params->repeat_penalty : 1.0f;
-    s->greedy = !(params->temperature > 0.0f);
+    s->greedy = !(params->temperature >= TEMPERATURE_MIN);
     s->candidates = malloc(s->n_vocab * sizeof *s->candidates);
     bool ok = s->candidates && collect_biases(s, params);
     if (ok && (s->presence != 0.0f || s->frequency != 0.0f)) {

@@ -1,0 +1,186 @@
+/* A runtime that fails now and then: the request is computed once more from
+ * nothing, and only a runtime that goes on failing fails it. cairn__decode() is
+ * wrapped by the linker; the real model does the rest. */
+#include "harness.h"
+
+#define N 200u
+
+static _Atomic int fail_at, fail_count; /* call number from 1; how many from there */
+static _Atomic int n_calls;
+static cairn_status failure;
+
+cairn_status __real_cairn__decode(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t pos,
+                                  bool want_logits);
+cairn_status __wrap_cairn__decode(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t pos,
+                                  bool want_logits);
+
+cairn_status __wrap_cairn__decode(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t pos,
+                                  bool want_logits)
+{
+    int call = ++n_calls;
+    if (call >= fail_at && call < fail_at + fail_count)
+        return failure;
+    return __real_cairn__decode(rt, seq, tokens, n, pos, want_logits);
+}
+
+static void fail_calls(int at, int count, cairn_status status)
+{
+    n_calls = 0;
+    failure = status;
+    fail_at = at;
+    fail_count = count;
+}
+
+static outcome *ask(harness *h, const int32_t *tokens, uint32_t n)
+{
+    cairn__job job = {.tokens = tokens,
+                      .n_tokens = n,
+                      .max_tokens = 6,
+                      .ignore_eos = true,
+                      .want_logprobs = true,
+                      .n_top_logprobs = 20};
+    return harness_run(h, &job);
+}
+
+static void open_engine(harness *h, bool reproducible)
+{
+    fail_calls(0, 0, CAIRN_OK);
+    harness_open(h, (cairn__runtime_options){.n_ctx = 512, .n_batch = 64, .n_seq = 2, .reproducible = reproducible}, 4);
+}
+
+static void assert_same_answer(const outcome *a, const outcome *b)
+{
+    assert_int_equal(a->last.type, CAIRN__EVENT_END);
+    assert_int_equal(a->n_infos, 6);
+    assert_int_equal(b->n_infos, 6);
+    assert_memory_equal(a->infos, b->infos, 6 * sizeof *a->infos);
+}
+
+/* Calls of a cold request: 64, 64, 64, 8 tokens, then one token each. */
+static void one_failure_in_the_prefill_costs_time_only(void **state)
+{
+    (void)state;
+    static const cairn_status failures[] = {CAIRN_ERUNTIME, CAIRN_EBUSY};
+    harness                   h;
+    open_engine(&h, true);
+    int32_t *tokens = made_up_tokens(&h, N, 0, 1), *other = made_up_tokens(&h, 20, 0, 2);
+    outcome *cold = ask(&h, tokens, N);
+    for (int at = 1; at <= 4; at++) {
+        for (int k = 0; k < 2; k++) {
+            outcome_destroy(ask(&h, other, 20));
+            fail_calls(at, 1, failures[k]);
+            outcome *o = ask(&h, tokens, N);
+            assert_int_equal(n_calls, at + 4 + 5);
+            assert_int_equal(o->last.n_cached, 0);
+            assert_same_answer(o, cold);
+            outcome_destroy(o);
+        }
+    }
+    assert_true(harness_logged("computing it from nothing"));
+    fail_calls(1, 1, CAIRN_ERUNTIME); /* the resident beginning is not trusted after a failure */
+    outcome *o = ask(&h, tokens, N);
+    assert_int_equal(o->last.n_cached, 0);
+    assert_same_answer(o, cold);
+    outcome_destroy(o);
+    outcome_destroy(cold);
+    free(tokens);
+    free(other);
+    harness_close(&h);
+}
+
+static void a_runtime_that_goes_on_failing_fails_the_request(void **state)
+{
+    (void)state;
+    harness h;
+    open_engine(&h, false);
+    int32_t *tokens = made_up_tokens(&h, N, 0, 3);
+    fail_calls(2, 1000, CAIRN_ERUNTIME);
+    outcome *o = ask(&h, tokens, N);
+    assert_int_equal(o->last.type, CAIRN__EVENT_ERROR);
+    assert_int_equal(o->last.status, CAIRN_ERUNTIME);
+    assert_int_equal(n_calls, 3); /* one more try, from the start */
+    outcome_destroy(o);
+    fail_calls(0, 0, CAIRN_OK);
+    o = ask(&h, tokens, N);
+    assert_int_equal(o->last.type, CAIRN__EVENT_END);
+    assert_int_equal(o->last.n_cached, 0); /* nothing of the failed one is believed */
+    outcome_destroy(o);
+    free(tokens);
+    harness_close(&h);
+}
+
+static void a_failure_in_the_answer_goes_on_where_it_was(void **state)
+{
+    (void)state;
+    harness h;
+    open_engine(&h, false);
+    int32_t *tokens = made_up_tokens(&h, N, 0, 4);
+    outcome *whole = ask(&h, tokens, N);
+    cairn__engine_stop(h.engine, 1000);
+    cairn__engine_destroy(h.engine);
+    open_engine(&h, false);
+    fail_calls(7, 1, CAIRN_ERUNTIME); /* the third token of the answer */
+    outcome *o = ask(&h, tokens, N);
+    assert_int_equal(o->last.type, CAIRN__EVENT_END);
+    assert_int_equal(o->last.n_generated, 6);
+    assert_int_equal(o->n_infos, 6);
+    assert_memory_equal(o->infos, whole->infos, 3 * sizeof *o->infos); /* what was said stays said */
+    outcome_destroy(whole);
+    outcome_destroy(o);
+    free(tokens);
+    harness_close(&h);
+}
+
+/* Computed in one call its bits would be others. */
+static void a_failure_in_a_reproducible_answer_ends_it(void **state)
+{
+    (void)state;
+    harness h;
+    open_engine(&h, true);
+    int32_t *tokens = made_up_tokens(&h, N, 0, 5);
+    outcome *cold = ask(&h, tokens, N);
+    fail_calls(4, 1, CAIRN_ERUNTIME); /* 8 tokens, then the answer's second */
+    outcome *o = ask(&h, tokens, N);
+    assert_int_equal(o->last.type, CAIRN__EVENT_ERROR);
+    outcome_destroy(o);
+    fail_calls(0, 0, CAIRN_OK);
+    o = ask(&h, tokens, N);
+    assert_same_answer(o, cold);
+    outcome_destroy(o);
+    outcome_destroy(cold);
+    free(tokens);
+    harness_close(&h);
+}
+
+static void no_room_frees_the_idle_first(void **state)
+{
+    (void)state;
+    harness h;
+    open_engine(&h, false);
+    int32_t *a = made_up_tokens(&h, 100, 0, 6), *b = made_up_tokens(&h, 100, 0, 7);
+    outcome_destroy(ask(&h, a, 100));
+    fail_calls(2, 1, CAIRN_EBUSY);
+    outcome *o = ask(&h, b, 100);
+    assert_int_equal(o->last.type, CAIRN__EVENT_END);
+    assert_int_equal(n_calls, 2 + 1 + 5); /* the call was repeated, nothing was computed again */
+    assert_false(harness_logged("from nothing"));
+    outcome_destroy(o);
+    o = ask(&h, a, 100);
+    assert_int_equal(o->last.n_cached, 0); /* it had to go */
+    outcome_destroy(o);
+    free(a);
+    free(b);
+    harness_close(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_failure_in_the_prefill_costs_time_only),
+        cmocka_unit_test(a_runtime_that_goes_on_failing_fails_the_request),
+        cmocka_unit_test(a_failure_in_the_answer_goes_on_where_it_was),
+        cmocka_unit_test(a_failure_in_a_reproducible_answer_ends_it),
+        cmocka_unit_test(no_room_frees_the_idle_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
