@@ -38,7 +38,7 @@ static bool read_limit(const json_t *body, int64_t *ret_limit, cairn__refusal *r
     return true;
 }
 
-/* The prompt must fit, with room for one more token where any is wanted. */
+/* The prompt must fit, with room for one token of an answer. */
 static bool fit_context(const cairn__api_request_env *env, const json_t *body, cairn__api_request *request,
                         cairn__refusal *refusal)
 {
@@ -49,11 +49,11 @@ static bool fit_context(const cairn__api_request_env *env, const json_t *body, c
     const char *param = request->kind == CAIRN__REQUEST_CHAT ? "messages" : "prompt";
     if (n == 0)
         return cairn__refuse(refusal, 400, "invalid_value", param, "the prompt is empty: it has no tokens");
-    if (n > n_ctx || (n == n_ctx && limit > 0))
+    if (n >= n_ctx)
         return cairn__refuse(refusal, 400, "context_length_exceeded", param,
-                             "the prompt has %u tokens, the context holds %u%s; shorten the prompt, or start the "
-                             "server with a larger --ctx",
-                             n, n_ctx, n == n_ctx ? " with nothing left for an answer" : "");
+                             "the prompt has %u tokens, the context holds %u with the answer; shorten the prompt, or "
+                             "start the server with a larger --ctx",
+                             n, n_ctx);
     int64_t left            = (int64_t)n_ctx - n;
     request->job.max_tokens = (uint32_t)(limit < left ? limit : left);
     return true;
