@@ -1,0 +1,330 @@
+/* Every architecture that llama.cpp knows, as the tiny random models that its
+ * own test-llama-archs writes (127 of them): attention alone must come back
+ * exact in a fresh process, every other kind must open, say why not, and touch
+ * nothing. One pair of processes a model, so that an abort of the runtime is
+ * one line of the table and not the end of the test.
+ *
+ * CAIRN_TEST_ARCHS_DIR: folder with the models. Unset: ~/.cache/cairn-build/
+ * archs-1, written once with CAIRN_TEST_ARCHS_BIN if it does not exist. */
+#include "support.h"
+
+enum { PAGE = 64, N = 192, INSIDE = 150, SINGLE = 1, BATCH = 17, TIMEOUT_S = 60, MAX_MODELS = 256 };
+
+static const tail tails[2] = {{N, BATCH, SINGLE}, {INSIDE, BATCH, SINGLE}};
+
+/* ---- one model (child) ---- */
+
+typedef struct child {
+    runtime      rt;
+    cairn_store *store;
+    cairn_llama *cache;
+    llama_token *prompts[2]; /* the recorded prefix up to tails[i].from, then other tokens */
+    llama_token *recorded;
+    const char  *dir;
+} child;
+
+static struct llama_model_kv_override overrides[2]; /* ends with an empty key */
+
+/* args: path dir fa [override key, value] */
+static child open_child(char **args)
+{
+    child          c = {.dir = args[1]};
+    const kv_setup kv = {"f16", GGML_TYPE_F16, GGML_TYPE_F16, !strcmp(args[2], "on")};
+    init_llama();
+    c.rt.path = args[0];
+    c.rt.model_params = llama_model_default_params();
+    if (args[3]) {
+        overrides[0].tag = LLAMA_KV_OVERRIDE_TYPE_INT;
+        snprintf(overrides[0].key, sizeof overrides[0].key, "%s", args[3]);
+        overrides[0].val_i64 = atoi(args[4]);
+        c.rt.model_params.kv_overrides = overrides;
+    }
+    c.rt.model = llama_model_load_from_file(args[0], c.rt.model_params);
+    REQUIRE(c.rt.model != NULL);
+    c.rt.n_vocab = (uint32_t)llama_vocab_n_tokens(llama_model_get_vocab(c.rt.model));
+    struct llama_context_params params = context_params(&kv, 2 * N, PAGE);
+    params.n_threads = params.n_threads_batch = 1; /* so small that a second thread only waits */
+    open_context(&c.rt, params);
+    c.store = open_store(c.dir, PAGE, 0);
+    cairn_llama_options options = cache_options(&c.rt, c.store);
+    c.cache = open_cache(&c.rt, &options);
+    c.recorded = make_tokens(N + PAGE, c.rt.n_vocab, 7);
+    for (uint64_t i = 0; i < 2; i++) {
+        c.prompts[i] = make_tokens(N + PAGE, c.rt.n_vocab, 8 + i);
+        memcpy(c.prompts[i], c.recorded, tails[i].from * sizeof *c.recorded);
+        if (c.prompts[i][tails[i].from] == c.recorded[tails[i].from])
+            c.prompts[i][tails[i].from] = (llama_token)((uint32_t)(c.recorded[tails[i].from] + 1) % c.rt.n_vocab);
+    }
+    return c;
+}
+
+static void close_child(child *c)
+{
+    cairn_llama_close(c->cache);
+    cairn_store_close(c->store);
+    for (int i = 0; i < 2; i++)
+        free(c->prompts[i]);
+    free(c->recorded);
+    unload(&c->rt);
+}
+
+static const char *reference_path(const child *c, int i)
+{
+    static char path[4096];
+    snprintf(path, sizeof path, "%s/reference-%d", c->dir, i);
+    return path;
+}
+
+static int record_child(char **args)
+{
+    child c = open_child(args);
+    if (cairn_llama_unsupported(c.cache)) {
+        cairn_llama_restored r = restore(c.cache, 0, c.recorded, N, 0);
+        REQUIRE(r.n_tokens == 0 && r.from_store == 0 && r.miss == CAIRN_MISS_UNSUPPORTED_MODEL);
+        cairn_llama_record(c.cache, 0, c.recorded, N);
+        cairn_llama_record_end(c.cache, 0, c.recorded, N);
+        REQUIRE(!c.rt.memory || llama_memory_seq_pos_max(c.rt.memory, 3) < 0);
+        printf("unsupported: %s\n", cairn_llama_unsupported(c.cache));
+        close_child(&c);
+        return 0;
+    }
+    for (uint32_t at = 0; at < N; at += PAGE) {
+        REQUIRE(decode(&c.rt, 0, c.recorded, at, at + PAGE) == 0);
+        cairn_llama_record(c.cache, 0, c.recorded, at + PAGE);
+    }
+    cairn_llama_record_end(c.cache, 0, c.recorded, N);
+    REQUIRE(cairn_store_flush(c.store, 10000) == CAIRN_OK);
+    for (int i = 0; i < 2; i++) {
+        REQUIRE(llama_memory_seq_rm(c.rt.memory, 0, (llama_pos)tails[i].from, -1));
+        float *logits = decode_tail(&c.rt, 0, c.prompts[i], tails[i]);
+        write_file(reference_path(&c, i), logits, tail_size(&c.rt, tails[i]));
+        free(logits);
+    }
+    printf("recorded\n");
+    close_child(&c);
+    return 0;
+}
+
+static bool has_variety(const float *logits, uint32_t n)
+{
+    for (uint32_t i = 1; i < n; i++)
+        if (logits[i] != logits[0])
+            return true;
+    return false;
+}
+
+static int restore_child(char **args)
+{
+    child c = open_child(args);
+    bool  exact = true;
+    REQUIRE(!cairn_llama_unsupported(c.cache));
+    for (int i = 0; i < 2; i++) {
+        size_t               size;
+        float               *expected = read_file(reference_path(&c, i), &size);
+        cairn_llama_restored r = restore(c.cache, 0, c.prompts[i], tails[i].from + BATCH + SINGLE, 0);
+        REQUIRE(r.n_tokens == tails[i].from && r.from_store == tails[i].from && r.bytes > 0);
+        float *logits = decode_tail(&c.rt, 0, c.prompts[i], tails[i]);
+        REQUIRE(size == tail_size(&c.rt, tails[i]));
+        REQUIRE(has_variety(expected, c.rt.n_vocab));
+        exact = exact && !memcmp(logits, expected, size);
+        free(logits);
+        free(expected);
+        llama_memory_clear(c.rt.memory, true);
+    }
+    printf(exact ? "exact\n" : "differs\n");
+    close_child(&c);
+    return exact ? 0 : 2;
+}
+
+/* ---- all models (parent) ---- */
+
+typedef struct models {
+    char    *paths[MAX_MODELS];
+    uint32_t n;
+} models;
+
+static int compare(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static models list_models(const char *dir)
+{
+    models         m = {.n = 0};
+    struct dirent *entry;
+    DIR           *d = opendir(dir);
+    while (d && (entry = readdir(d)) && m.n < MAX_MODELS) {
+        char path[4096];
+        if (!strstr(entry->d_name, ".gguf"))
+            continue;
+        snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
+        m.paths[m.n++] = strdup(path);
+    }
+    if (d)
+        closedir(d);
+    qsort(m.paths, m.n, sizeof m.paths[0], compare);
+    return m;
+}
+
+static void free_models(models *m)
+{
+    for (uint32_t i = 0; i < m->n; i++)
+        free(m->paths[i]);
+}
+
+static bool generate(const char *bin, const char *dir)
+{
+    char temporary[4200];
+    int  status = 0;
+    snprintf(temporary, sizeof temporary, "%s.%d", dir, (int)getpid());
+    if (mkdir(temporary, 0700) != 0)
+        return false;
+    pid_t pid = fork();
+    if (pid == 0) {
+        int null = open("/dev/null", O_WRONLY);
+        dup2(null, 1);
+        dup2(null, 2);
+        execl(bin, bin, "-s", "1", "-o", temporary, (char *)NULL); /* without -s the seed is random */
+        _exit(127);
+    }
+    bool ok = pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    if (ok && rename(temporary, dir) == 0)
+        return true;
+    remove_tree(temporary);
+    return is_file(dir);
+}
+
+static const char *models_dir(void)
+{
+    static char dir[4096];
+    char        bin[4096];
+    const char *given = getenv("CAIRN_TEST_ARCHS_DIR"), *given_bin = getenv("CAIRN_TEST_ARCHS_BIN");
+    struct stat st;
+    if (given)
+        return given;
+    snprintf(dir, sizeof dir, "%s/.cache/cairn-build/archs-1", getenv("HOME"));
+    if (stat(dir, &st) == 0)
+        return dir;
+    snprintf(bin, sizeof bin, "%s/.cache/cairn-build/llama.cpp/fd570ef54b10/cpu/bin/test-llama-archs", getenv("HOME"));
+    if (!is_file(given_bin ? given_bin : bin))
+        return NULL;
+    return generate(given_bin ? given_bin : bin, dir) ? dir : NULL;
+}
+
+/* First line that a child wrote to `log`. */
+static void first_line(const char *log, char *line, size_t size)
+{
+    FILE *f = fopen(log, "r");
+    line[0] = 0;
+    if (f && fgets(line, (int)size, f))
+        line[strcspn(line, "\n")] = 0;
+    if (f)
+        fclose(f);
+}
+
+/* "exact", "unsupported: ...", or what went wrong. */
+static void try_model(const char *path, const char *flash, const char *key, const char *value, char *result, size_t size)
+{
+    char dir[4096], log[4200];
+    make_temp(dir, sizeof dir);
+    snprintf(log, sizeof log, "%s/log", dir);
+    int rc = run_again(log, TIMEOUT_S, "--record", path, dir, flash, key, value, NULL);
+    first_line(log, result, size);
+    if (rc == 0 && !strcmp(result, "recorded")) {
+        rc = run_again(log, TIMEOUT_S, "--restore", path, dir, flash, key, value, NULL);
+        first_line(log, result, size);
+    }
+    if (rc != 0 && strcmp(result, "differs") != 0) {
+        char reason[300];
+        snprintf(reason, sizeof reason, "%s", result);
+        snprintf(result, size, "FAILED (%d) %s", rc, reason);
+    }
+    remove_tree(dir);
+}
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void all_models(const char *flash)
+{
+    static const struct kind {
+        const char *text;
+        uint32_t    expected;
+    } kinds[] = {
+        {"exact", 85}, {"unsupported: sliding-window", 19}, {"unsupported: hybrid", 16}, {"unsupported: recurrent", 2},
+        {"unsupported: the model keeps no cache", 4}, {"unsupported: the compressed attention cache of deepseek4", 1},
+    };
+    enum { N_KINDS = sizeof kinds / sizeof kinds[0] };
+    uint32_t    counts[N_KINDS + 1] = {0};
+    const char *dir = models_dir();
+    if (!dir) {
+        print_message("no models: set CAIRN_TEST_ARCHS_DIR or CAIRN_TEST_ARCHS_BIN\n");
+        skip();
+    }
+    models m = list_models(dir);
+    for (uint32_t i = 0; i < m.n; i++) {
+        char     result[400];
+        uint32_t kind = 0;
+        try_model(m.paths[i], flash, NULL, NULL, result, sizeof result);
+        while (kind < N_KINDS && strncmp(result, kinds[kind].text, strlen(kinds[kind].text)) != 0)
+            kind++;
+        counts[kind]++;
+        print_message("%-28s fa %-3s %s\n", base_name(m.paths[i]), flash, result);
+    }
+    assert_int_equal(counts[N_KINDS], 0); /* differs, failed, refused for a reason not known here */
+    for (uint32_t k = 0; k < N_KINDS; k++)
+        assert_int_equal(counts[k], kinds[k].expected);
+    free_models(&m);
+}
+
+static void every_model_with_flash_attention(void **state)
+{
+    (void)state;
+    all_models("on");
+}
+
+static void every_model_without_flash_attention(void **state)
+{
+    (void)state;
+    all_models("off");
+}
+
+/* The generator's top_k selects every key; here it selects 32 of 150 and more. */
+static void sparse_attention_that_drops_keys(void **state)
+{
+    static const struct {
+        const char *file, *key;
+    } sparse[] = {
+        {"deepseek32-moe.gguf", "deepseek32.attention.indexer.top_k"},
+        {"glm-dsa-moe.gguf", "glm-dsa.attention.indexer.top_k"},
+        {"hy_v4-moe.gguf", "hy_v4.attention.indexer.top_k"},
+    };
+    const char *dir = models_dir();
+    (void)state;
+    if (!dir)
+        skip();
+    for (size_t i = 0; i < sizeof sparse / sizeof sparse[0]; i++) {
+        char path[4200], result[400];
+        snprintf(path, sizeof path, "%s/%s", dir, sparse[i].file);
+        try_model(path, "on", sparse[i].key, "32", result, sizeof result);
+        print_message("%-28s top_k 32 %s\n", sparse[i].file, result);
+        assert_string_equal(result, "exact");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc >= 5 && !strcmp(argv[1], "--record"))
+        return record_child(argv + 2);
+    if (argc >= 5 && !strcmp(argv[1], "--restore"))
+        return restore_child(argv + 2);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_model_with_flash_attention),
+        cmocka_unit_test(every_model_without_flash_attention),
+        cmocka_unit_test(sparse_attention_that_drops_keys),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
