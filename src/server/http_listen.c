@@ -40,6 +40,7 @@ static uint16_t port_of(int fd)
     socklen_t               size = sizeof address;
     if (getsockname(fd, (struct sockaddr *)&address, &size) != 0)
         return 0;
+    /* NOLINTNEXTLINE(clang-analyzer-core.*): getsockname() has filled it */
     return ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
                                                : ((struct sockaddr_in *)&address)->sin_port);
 }

@@ -93,7 +93,7 @@ static void push(cairn__evictor *ev, uint32_t index)
 
 static uint32_t pop(cairn__evictor *ev)
 {
-    uint32_t top = ev->heap[0];
+    uint32_t top = ev->heap[0]; /* NOLINT(clang-analyzer-core.uninitialized.Assign): the heap is not empty */
     ev->heap[0] = ev->heap[--ev->n_heap];
     for (uint32_t at = 0;;) {
         uint32_t low = at, left = 2 * at + 1;
