@@ -341,7 +341,10 @@ static int full_disk_body(fixture *f)
     if (unlink(path) != 0)
         return 2;
     cairn_store *store;
-    return try_open(f->root, &store, NULL) != CAIRN_OK;
+    if (try_open(f->root, &store, NULL) != CAIRN_OK)
+        return 3;
+    cairn_store_close(store);
+    return 0;
 }
 
 static void full_disk(void **state)
