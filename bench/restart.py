@@ -10,10 +10,12 @@ pair, on an empty cache root (one pair is everything below, once):
 
     cold                 nothing cached
     same process, ...    the same prompt again; then with another tail
-    restart, ...         SIGKILL, new process, first request after /health says ok;
-                         each row in a process of its own; the other tail is one
+    restart, ...         SIGKILL, new process, first request as soon as /health says
+                         ok; each row in a process of its own; the other tail is one
                          that no process has seen
-    no digest cache      the same, ROOT/digests deleted: the weights are hashed again
+    settled, ...         the same, but the first request comes SETTLE seconds later,
+                         when what a start does in the background is done
+    no digest cache      as restart, ROOT/digests deleted: the weights are hashed again
 
 and beside it llama-server by hand: cold, slot save, same process; then restart,
 slot restore, request. "From exec" is process start to first token, model load
@@ -31,6 +33,7 @@ from lib import (Cairn, Failure, LlamaServer, WorkFolder, add_common_options, ch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TAIL = 40
+SETTLE = 3.0
 MAX_TOKENS = 4
 
 
@@ -81,10 +84,11 @@ def ask_cairn(server, tokens):
             "from_exec": sent - server.started + answer.ttft, "timings": answer.timings}
 
 
-def first_request(args, work, root, tokens, want):
+def first_request(args, work, root, tokens, want, settle=0.0):
     """A new process, its first request, SIGKILL."""
     server = Cairn(args.cairn, args.model, work, cairn_args(args, root))
     ready = server.wait_ready()
+    time.sleep(settle)
     result = {**ask_cairn(server, tokens), "ready": ready}
     server.kill()
     if result["cached"] < want:
@@ -110,20 +114,14 @@ def cairn_pair(args, work, prompts):
         raise Failure(f"the cold request found {r['cold']['cached']} cached tokens")
     r["restart_same"] = first_request(args, work, root, prompts.tail(0), n - 1)
     r["restart_other"] = first_request(args, work, root, prompts.tail(2), n - TAIL)
+    r["settled_same"] = first_request(args, work, root, prompts.tail(0), n - 1, SETTLE)
+    r["settled_other"] = first_request(args, work, root, prompts.tail(3), n - TAIL, SETTLE)
     shutil.rmtree(os.path.join(root, "digests"))
     r["nodigest_same"] = first_request(args, work, root, prompts.tail(0), n - 1)
     shutil.rmtree(os.path.join(root, "digests"))
-    r["nodigest_other"] = first_request(args, work, root, prompts.tail(3), n - TAIL)
-    r["token_bytes"] = token_bytes(root)
+    r["nodigest_other"] = first_request(args, work, root, prompts.tail(4), n - TAIL)
     r["root_bytes"] = tree_bytes(root)
     return r
-
-
-def token_bytes(root):
-    """Stored bytes of one token, from the largest page file."""
-    largest = max((os.path.getsize(os.path.join(folder, name)) for folder, _, files in os.walk(root)
-                   for name in files if name.endswith(".page")), default=0)
-    return largest // 256
 
 
 # ---- llama-server, by hand ----
@@ -185,6 +183,8 @@ def llama_pair(args, work, prompts):
 
 ROWS = (("cold", "cold"), ("same", "same process, same prompt"), ("other", f"same process, other tail of {TAIL}"),
         ("restart_same", "restart, same prompt"), ("restart_other", f"restart, other tail of {TAIL}"),
+        ("settled_same", f"restart, {SETTLE:.0f} s later, same prompt"),
+        ("settled_other", f"restart, {SETTLE:.0f} s later, other tail of {TAIL}"),
         ("nodigest_same", "restart without digest cache, same prompt"),
         ("nodigest_other", f"restart without digest cache, other tail of {TAIL}"))
 
@@ -210,6 +210,20 @@ def targets(args, ours, theirs, memcpy):
     return [{"what": what, "value": value, "limit": limit, "met": value <= limit} for what, value, limit in checks]
 
 
+def restored_bytes(pairs):
+    return median([p["restart_same"]["timings"]["restored_bytes"] for p in pairs])
+
+
+def parts(pairs):
+    """Where the time to the first token goes, by the server's own clock."""
+    rows = []
+    for key, name in ROWS:
+        ttft, restore, prefill = (median([p[key]["timings"][part] for p in pairs])
+                                  for part in ("ttft_ms", "restore_ms", "prefill_ms"))
+        rows.append((name, f"{ttft:.1f}", f"{restore:.1f}", f"{prefill:.1f}", f"{ttft - restore - prefill:.1f}"))
+    table(("cairn, inside the server", "TTFT ms", "restore", "prefill", "waiting and rest"), rows)
+
+
 def report(args, ours, theirs, memcpy):
     a, b = medians(ours), medians(theirs) if theirs else {}
     exec_a = medians(ours, "from_exec")
@@ -220,8 +234,9 @@ def report(args, ours, theirs, memcpy):
                      f"{exec_a[key]:.2f}" if "restart" in key or "digest" in key else "",
                      f"{1e3 * b[key]:.1f}" if key in b else "", f"{exec_b[key]:.2f}" if "restart" in key and b else ""))
     table(("scenario", "cairn TTFT ms", "of cold", "cached", "from exec s", "llama-server ms", "from exec s"), rows)
-    restored = ours[0]["token_bytes"] * args.tokens
-    print(f"\n{args.tokens} tokens, {len(ours)} pairs; restored {restored / 1e6:.1f} MB, memcpy of them "
+    print()
+    parts(ours)
+    print(f"\n{args.tokens} tokens, {len(ours)} pairs; restored {restored_bytes(ours) / 1e6:.1f} MB, memcpy of them "
           f"{1e3 * memcpy:.1f} ms; on disk {ours[0]['root_bytes'] / 1e6:.1f} MB"
           + (f", llama-server's file {theirs[0]['file_bytes'] / 1e6:.1f} MB, written by hand in "
              f"{1e3 * median([p['save'] for p in theirs]):.0f} ms" if theirs else ""))
@@ -267,7 +282,7 @@ def main():
             jobs.insert(pair % 2, lambda: theirs.append(llama_pair(args, work, prompts)))
         for job in jobs:
             job()
-    memcpy = memcpy_seconds(max(1, ours[0]["token_bytes"]) * args.tokens)
+    memcpy = memcpy_seconds(int(restored_bytes(ours)))
     write_json(args.json, report(args, ours, theirs, memcpy))
     return 0
 

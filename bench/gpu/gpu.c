@@ -4,7 +4,7 @@
  *     bench_gpu write --model M --root DIR --state DIR [--tokens N]   prefill, record, reference logits
  *     bench_gpu read  --model M --root DIR --state DIR [--tokens N]   another process: restore and compare
  *     bench_gpu link  [--bytes N]                                     host memory to device and back
- *     ... [--run N] [--readers N] [--pageable] [--rounds N] [--type-k T] [--type-v T] [--fa-off] [--batch N]
+ *     ... [--run N] [--readers N] [--pageable] [--rounds N] [--type-k T] [--type-v T] [--fa-off] [--batch N] [--threads N]
  *
  * Like with like: the bits of logits depend on how a prefill was cut. `write`
  * prefills [0, N-1) in chunks of the batch, computes the last token alone and
@@ -378,7 +378,8 @@ static const struct option LONGS[] = {
     {"pageable", no_argument, NULL, 'p'},     {"rounds", required_argument, NULL, 'c'},
     {"type-k", required_argument, NULL, 'k'}, {"type-v", required_argument, NULL, 'v'},
     {"fa-off", no_argument, NULL, 'f'},       {"batch", required_argument, NULL, 'b'},
-    {"bytes", required_argument, NULL, 'B'},  {NULL, 0, NULL, 0}};
+    {"bytes", required_argument, NULL, 'B'},  {"threads", required_argument, NULL, 't'},
+    {NULL, 0, NULL, 0}};
 
 static bool parse_options(int argc, char **argv, options *o)
 {
@@ -396,6 +397,7 @@ static bool parse_options(int argc, char **argv, options *o)
         case 'v': o->model.type_v = parse_type(optarg); break;
         case 'f': o->model.flash_attn = -1; break;
         case 'b': o->model.n_batch = (uint32_t)strtoul(optarg, NULL, 10); break;
+        case 't': o->model.n_threads = (int32_t)strtol(optarg, NULL, 10); break;
         case 'B': o->link_bytes = strtoull(optarg, NULL, 10); break;
         default: return false;
         }
@@ -418,6 +420,7 @@ int main(int argc, char **argv)
     } else {
         fputs("usage: bench_gpu write|read --model M --root DIR --state DIR [--tokens N] [--run N] [--readers N]\n"
               "                 [--pageable] [--rounds N] [--type-k T] [--type-v T] [--fa-off] [--batch N]\n"
+              "                 [--threads N]\n"
               "       bench_gpu link [--bytes N]\n",
               stderr);
         return 2;
