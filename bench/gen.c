@@ -52,7 +52,7 @@ static const shape SHAPES[] = {
 typedef struct tensor {
     char           name[GGML_MAX_NAME];
     enum ggml_type type;
-    float          scale; /* standard deviation; 0: a norm, all ones */
+    float          scale;        /* standard deviation; 0: a norm, all ones */
     size_t         size, offset; /* bytes; offset in the file */
 } tensor;
 
@@ -173,8 +173,7 @@ static void *fill_thread(void *ctx)
 
 static void add(model *m, const char *name, enum ggml_type type, int64_t ne0, int64_t ne1, float scale)
 {
-    struct ggml_tensor *g =
-        ne1 ? ggml_new_tensor_2d(m->ggml, type, ne0, ne1) : ggml_new_tensor_1d(m->ggml, type, ne0);
+    struct ggml_tensor *g = ne1 ? ggml_new_tensor_2d(m->ggml, type, ne0, ne1) : ggml_new_tensor_1d(m->ggml, type, ne0);
     if (m->n_tensors == MAX_TENSORS || !g)
         bench_die("too many tensors");
     ggml_set_name(g, name);
@@ -311,10 +310,17 @@ int main(int argc, char **argv)
     m.seed = 1;
     for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
         switch (c) {
-        case 'v': vocab = optarg; break;
-        case 't': type = optarg; break;
-        case 's': m.seed = strtoull(optarg, NULL, 10); break;
-        default: return 2;
+        case 'v':
+            vocab = optarg;
+            break;
+        case 't':
+            type = optarg;
+            break;
+        case 's':
+            m.seed = strtoull(optarg, NULL, 10);
+            break;
+        default:
+            return 2;
         }
     if (argc - optind != 2) {
         fputs("usage: bench_gen kv24|kv147|qwen3-8b OUT.gguf [--vocab MODEL.gguf] [--type f16|q8_0|q4_0] [--seed N]\n",

@@ -56,7 +56,11 @@ static void write_siblings(cairn_store *store, const cairn_identity *id, uint32_
     cairn_page     pages[BATCH];
     common_tokens(tokens[0], 0);
     cairn_page parent = {.key = cairn_chain_key(&digest, NULL, tokens[0], PAGE),
-                         .n_tokens = PAGE, .tokens = tokens[0], .blocks = &block, .n_blocks = 1, .layout = 1};
+                         .n_tokens = PAGE,
+                         .tokens = tokens[0],
+                         .blocks = &block,
+                         .n_blocks = 1,
+                         .layout = 1};
     put(store, id, &parent, 1);
     for (uint32_t at = 0, n; at < count; at += n) {
         n = count - at < BATCH ? count - at : BATCH;
@@ -101,9 +105,14 @@ int main(int argc, char **argv)
     uint32_t    count = 10000;
     for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;)
         switch (c) {
-        case 'd': root = optarg; break;
-        case 'n': count = (uint32_t)strtoul(optarg, NULL, 10); break;
-        default: return 2;
+        case 'd':
+            root = optarg;
+            break;
+        case 'n':
+            count = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        default:
+            return 2;
         }
     const char *verb = optind + 1 == argc ? argv[optind] : "";
     bool        is_write = strcmp(verb, "write") == 0;

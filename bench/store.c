@@ -187,7 +187,7 @@ static void run_export(const options *o)
         free(other);
     }
     first = record[0];
-    long             extra = bench_peak_kib() - peak;
+    long              extra = bench_peak_kib() - peak;
     cairn_store_stats stats;
     cairn_store_get_stats(c.store, &stats);
     double   bytes = (double)stats.bytes_written / o->rounds;
@@ -299,7 +299,8 @@ static void run_import(const options *o)
     bench_decode(&m, tokens, 0, 512, 512); /* compute buffers are the model's own memory */
     llama_memory_seq_rm(m.memory, 0, -1, -1);
     long peak = bench_peak_kib();
-    bench_cache_open(&m, &(bench_cache_options){.root = o->root, .run_tokens = o->run_tokens, .n_readers = o->n_readers}, &c);
+    bench_cache_open(
+        &m, &(bench_cache_options){.root = o->root, .run_tokens = o->run_tokens, .n_readers = o->n_readers}, &c);
     double start = bench_now_ms();
     bench_restore(&m, &c, tokens, o->n_tokens + 1, o->n_tokens);
     first = bench_now_ms() - start;
@@ -359,14 +360,29 @@ int main(int argc, char **argv)
     options o = {.n_tokens = 8192, .run_tokens = 2048, .rounds = 3};
     for (int c; (c = getopt_long(argc, argv, "", longs, NULL)) != -1;)
         switch (c) {
-        case 'm': o.model = optarg; break;
-        case 'd': o.root = optarg; break;
-        case 'l': o.logits = optarg; break;
-        case 'n': o.n_tokens = parse_count(optarg, 1u << 20) / PAGE * PAGE; break;
-        case 'r': o.run_tokens = parse_count(optarg, 1u << 20); break;
-        case 'j': o.n_readers = parse_count(optarg, 256); break;
-        case 'c': o.rounds = (int)parse_count(optarg, MAX_ROUNDS); break;
-        default: return 2;
+        case 'm':
+            o.model = optarg;
+            break;
+        case 'd':
+            o.root = optarg;
+            break;
+        case 'l':
+            o.logits = optarg;
+            break;
+        case 'n':
+            o.n_tokens = parse_count(optarg, 1u << 20) / PAGE * PAGE;
+            break;
+        case 'r':
+            o.run_tokens = parse_count(optarg, 1u << 20);
+            break;
+        case 'j':
+            o.n_readers = parse_count(optarg, 256);
+            break;
+        case 'c':
+            o.rounds = (int)parse_count(optarg, MAX_ROUNDS);
+            break;
+        default:
+            return 2;
         }
     const char *verb = optind + 1 == argc ? argv[optind] : "";
     bool        is_export = strcmp(verb, "export") == 0;

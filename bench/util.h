@@ -16,9 +16,9 @@
 _Noreturn void bench_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void           bench_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-double bench_now_ms(void); /* monotonic */
+double bench_now_ms(void);                  /* monotonic */
 double bench_median(double *values, int n); /* sorts values */
-long   bench_peak_kib(void); /* VmHWM of this process */
+long   bench_peak_kib(void);                /* VmHWM of this process */
 
 void *bench_alloc(size_t size); /* zeroed, every page touched: fresh memory costs ten times a copy */
 /* Median time of copying `size` bytes between two touched buffers, in pieces
@@ -30,10 +30,10 @@ llama_token *bench_tokens(uint32_t n, int32_t n_vocab, uint64_t seed);
 
 typedef struct bench_model_options { /* zero value = defaults */
     const char    *path;
-    uint32_t       n_ctx;    /* required */
-    uint32_t       n_batch;  /* 0: 512 */
-    int32_t        n_threads; /* 0: cores, at most 16 */
-    int            flash_attn; /* 0: on, -1: off */
+    uint32_t       n_ctx;          /* required */
+    uint32_t       n_batch;        /* 0: 512 */
+    int32_t        n_threads;      /* 0: cores, at most 16 */
+    int            flash_attn;     /* 0: on, -1: off */
     enum ggml_type type_k, type_v; /* GGML_TYPE_F32 (0) means f16 here */
 } bench_model_options;
 

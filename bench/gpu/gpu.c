@@ -4,7 +4,8 @@
  *     bench_gpu write --model M --root DIR --state DIR [--tokens N]   prefill, record, reference logits
  *     bench_gpu read  --model M --root DIR --state DIR [--tokens N]   another process: restore and compare
  *     bench_gpu link  [--bytes N]                                     host memory to device and back
- *     ... [--run N] [--readers N] [--pageable] [--rounds N] [--type-k T] [--type-v T] [--fa-off] [--batch N] [--threads N]
+ *     ... [--run N] [--readers N] [--pageable] [--rounds N] [--type-k T] [--type-v T] [--fa-off] [--batch N] [--threads
+ * N]
  *
  * Like with like: the bits of logits depend on how a prefill was cut. `write`
  * prefills [0, N-1) in chunks of the batch, computes the last token alone and
@@ -235,13 +236,13 @@ typedef struct restart {
 static restart restore_once(const options *o, const bench_model *m, const bench_cache *c, const llama_token *tokens,
                             int index)
 {
-    uint32_t     at[N_CUTS];
-    restart      r = {0};
+    uint32_t at[N_CUTS];
+    restart  r = {0};
     cuts(o->n_tokens, at);
-    uint32_t     keep = index == 0 ? o->n_tokens - 1 : at[index - 1];
-    uint32_t     n = index == 0 ? o->n_tokens : keep + TAIL;
-    llama_token *prompt = index == 0 ? NULL : with_tail(tokens, keep, m->n_vocab);
-    double       start = bench_now_ms();
+    uint32_t             keep = index == 0 ? o->n_tokens - 1 : at[index - 1];
+    uint32_t             n = index == 0 ? o->n_tokens : keep + TAIL;
+    llama_token         *prompt = index == 0 ? NULL : with_tail(tokens, keep, m->n_vocab);
+    double               start = bench_now_ms();
     cairn_llama_restored got = bench_restore(m, c, prompt ? prompt : tokens, n, keep);
     r.restore_ms = bench_now_ms() - start;
     bench_decode(m, prompt ? prompt : tokens, keep, n, n);
@@ -282,8 +283,8 @@ static void run_read(const options *o)
     llama_token *tokens = bench_tokens(o->n_tokens, m.n_vocab, 1);
     /* Pinned memory is made in the background when a cache is opened. */
     nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
-    restart      first = restore_once(o, &m, &c, tokens, 2), same = restore_rounds(o, &m, &c, tokens, 0);
-    restart      cut[N_CUTS];
+    restart first = restore_once(o, &m, &c, tokens, 2), same = restore_rounds(o, &m, &c, tokens, 0);
+    restart cut[N_CUTS];
     for (int i = 0; i < N_CUTS; i++)
         cut[i] = restore_rounds(o, &m, &c, tokens, i + 1);
     json_begin();
@@ -330,9 +331,10 @@ static void run_link(const options *o)
     ggml_backend_dev_t dev = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_GPU);
     if (!dev)
         dev = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-    ggml_backend_t backend = dev ? ggml_backend_dev_init(dev, NULL) : NULL;
-    struct ggml_context *g = ggml_init((struct ggml_init_params){.mem_size = 4 * ggml_tensor_overhead(), .no_alloc = true});
-    struct ggml_tensor  *tensor = ggml_new_tensor_1d(g, GGML_TYPE_I8, (int64_t)size);
+    ggml_backend_t       backend = dev ? ggml_backend_dev_init(dev, NULL) : NULL;
+    struct ggml_context *g =
+        ggml_init((struct ggml_init_params){.mem_size = 4 * ggml_tensor_overhead(), .no_alloc = true});
+    struct ggml_tensor *tensor = ggml_new_tensor_1d(g, GGML_TYPE_I8, (int64_t)size);
     if (!backend || !ggml_backend_alloc_ctx_tensors(g, backend))
         bench_die("no device memory");
     ggml_backend_buffer_type_t host_type = ggml_backend_dev_host_buffer_type(dev);
@@ -371,35 +373,70 @@ static enum ggml_type parse_type(const char *name)
     bench_die("no such type: %s (f16, q8_0, q4_0)", name);
 }
 
-static const struct option LONGS[] = {
-    {"model", required_argument, NULL, 'm'},  {"root", required_argument, NULL, 'd'},
-    {"state", required_argument, NULL, 's'},  {"tokens", required_argument, NULL, 'n'},
-    {"run", required_argument, NULL, 'r'},    {"readers", required_argument, NULL, 'j'},
-    {"pageable", no_argument, NULL, 'p'},     {"rounds", required_argument, NULL, 'c'},
-    {"type-k", required_argument, NULL, 'k'}, {"type-v", required_argument, NULL, 'v'},
-    {"fa-off", no_argument, NULL, 'f'},       {"batch", required_argument, NULL, 'b'},
-    {"bytes", required_argument, NULL, 'B'},  {"threads", required_argument, NULL, 't'},
-    {NULL, 0, NULL, 0}};
+static const struct option LONGS[] = {{"model", required_argument, NULL, 'm'},
+                                      {"root", required_argument, NULL, 'd'},
+                                      {"state", required_argument, NULL, 's'},
+                                      {"tokens", required_argument, NULL, 'n'},
+                                      {"run", required_argument, NULL, 'r'},
+                                      {"readers", required_argument, NULL, 'j'},
+                                      {"pageable", no_argument, NULL, 'p'},
+                                      {"rounds", required_argument, NULL, 'c'},
+                                      {"type-k", required_argument, NULL, 'k'},
+                                      {"type-v", required_argument, NULL, 'v'},
+                                      {"fa-off", no_argument, NULL, 'f'},
+                                      {"batch", required_argument, NULL, 'b'},
+                                      {"bytes", required_argument, NULL, 'B'},
+                                      {"threads", required_argument, NULL, 't'},
+                                      {NULL, 0, NULL, 0}};
 
 static bool parse_options(int argc, char **argv, options *o)
 {
     for (int c; (c = getopt_long(argc, argv, "", LONGS, NULL)) != -1;)
         switch (c) {
-        case 'm': o->model.path = optarg; break;
-        case 'd': o->cache.root = optarg; break;
-        case 's': o->state = optarg; break;
-        case 'n': o->n_tokens = (uint32_t)strtoul(optarg, NULL, 10); break;
-        case 'r': o->cache.run_tokens = (uint32_t)strtoul(optarg, NULL, 10); break;
-        case 'j': o->cache.n_readers = (uint32_t)strtoul(optarg, NULL, 10); break;
-        case 'p': o->cache.pageable = true; break;
-        case 'c': o->rounds = (int)strtoul(optarg, NULL, 10); break;
-        case 'k': o->model.type_k = parse_type(optarg); break;
-        case 'v': o->model.type_v = parse_type(optarg); break;
-        case 'f': o->model.flash_attn = -1; break;
-        case 'b': o->model.n_batch = (uint32_t)strtoul(optarg, NULL, 10); break;
-        case 't': o->model.n_threads = (int32_t)strtol(optarg, NULL, 10); break;
-        case 'B': o->link_bytes = strtoull(optarg, NULL, 10); break;
-        default: return false;
+        case 'm':
+            o->model.path = optarg;
+            break;
+        case 'd':
+            o->cache.root = optarg;
+            break;
+        case 's':
+            o->state = optarg;
+            break;
+        case 'n':
+            o->n_tokens = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 'r':
+            o->cache.run_tokens = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 'j':
+            o->cache.n_readers = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 'p':
+            o->cache.pageable = true;
+            break;
+        case 'c':
+            o->rounds = (int)strtoul(optarg, NULL, 10);
+            break;
+        case 'k':
+            o->model.type_k = parse_type(optarg);
+            break;
+        case 'v':
+            o->model.type_v = parse_type(optarg);
+            break;
+        case 'f':
+            o->model.flash_attn = -1;
+            break;
+        case 'b':
+            o->model.n_batch = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 't':
+            o->model.n_threads = (int32_t)strtol(optarg, NULL, 10);
+            break;
+        case 'B':
+            o->link_bytes = strtoull(optarg, NULL, 10);
+            break;
+        default:
+            return false;
         }
     o->model.n_ctx = (o->n_tokens + TAIL + N_DECODE + 511) / 256 * 256;
     return optind + 1 == argc && o->rounds >= 0 && o->rounds <= MAX_ROUNDS && o->n_tokens > 2 * PAGE;
