@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "os/clock.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -230,35 +231,43 @@ static bool key_is_queued(cairn_store *store, const cairn_key *key)
     return queued;
 }
 
-bool cairn__page_is_stored(cairn_store *store, const cairn_digest *identity, const cairn_page *page)
+/* One stat. The folders on the way may be symbolic links here: it is a hint, and
+ * nothing is opened. */
+static bool name_exists(const cairn_store *store, const cairn_digest *identity, const cairn_page *page)
 {
-    char             text[CAIRN__PAGE_NAME_SIZE];
+    char             folder[CAIRN__IDENTITY_NAME_SIZE], fanout[CAIRN__FANOUT_NAME_SIZE], text[CAIRN__PAGE_NAME_SIZE];
+    char             path[sizeof(CAIRN__ROOT_PAGES) + sizeof(folder) + sizeof(fanout) + sizeof(text)];
     cairn__page_name name = cairn__page_name_of(&page->key, &page->parent, page->tokens, page->n_tokens);
-    cairn__page_file file;
     cairn__file_info info;
+    cairn__identity_name(identity, folder);
+    cairn__fanout_name(&page->parent, fanout);
+    cairn__page_name_format(&name, text);
+    snprintf(path, sizeof(path), "%s/%s/%s/%s", CAIRN__ROOT_PAGES, folder, fanout, text);
+    return cairn__stat(store->root.fd, path, &info) == CAIRN_OK && info.is_regular;
+}
+
+/* A short page is as good as stored when a longer one begins with it. */
+static bool is_covered(cairn_store *store, const cairn_digest *identity, const cairn_page *page)
+{
+    cairn__page_file file;
     uint32_t         run = 0;
     cairn__want      want = {.identity = identity,
                              .parent = page->parent,
                              .start = page->start,
                              .tokens = page->tokens,
                              .n_tokens = page->n_tokens};
-    int              folder_fd;
     if (cairn__disk_open_identity(&store->root, identity, &want.identity_fd) != CAIRN_OK)
         return false;
-    bool stored = false;
-    if (cairn__disk_open_folder(want.identity_fd, &page->parent, &folder_fd) == CAIRN_OK) {
-        cairn__page_name_format(&name, text);
-        stored = cairn__stat(folder_fd, text, &info) == CAIRN_OK && info.is_regular;
-        cairn__close(folder_fd);
-    }
-    /* A short page is as good as stored when a longer one begins with it. */
-    if (!stored && page->n_tokens < store->page_tokens &&
-        cairn__open_longest_child(store, &want, &file, &run) == CAIRN_OK && run > 0) {
-        stored = run == page->n_tokens;
+    if (cairn__open_longest_child(store, &want, &file, &run) == CAIRN_OK && run > 0)
         cairn__page_file_close(&file);
-    }
     cairn__close(want.identity_fd);
-    return stored;
+    return run == page->n_tokens;
+}
+
+bool cairn__page_is_stored(cairn_store *store, const cairn_digest *identity, const cairn_page *page)
+{
+    return name_exists(store, identity, page) ||
+           (page->n_tokens < store->page_tokens && is_covered(store, identity, page));
 }
 
 bool cairn_store_has(cairn_store *store, const cairn_identity *identity, const cairn_page *page)
