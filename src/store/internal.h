@@ -158,5 +158,8 @@ void *cairn__janitor_main(void *store);
  * process is about to. *ret_counted: it did. Errors as cairn__scan(). */
 CAIRN_MUST_USE cairn_status cairn__store_scan(cairn_store *store, cairn__scan_request request, bool count,
                                               cairn__scan_result *ret_result, bool *ret_counted);
+/* Corrects the ledger by a scan. CAIRN_EBUSY: another process is counting (nothing
+ * was scanned). CAIRN_EIO: it can't be counted now. CAIRN_ENOMEM. */
+CAIRN_MUST_USE cairn_status cairn__store_count(cairn_store *store);
 
 #endif

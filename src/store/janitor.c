@@ -34,6 +34,23 @@ cairn_status cairn__store_scan(cairn_store *store, cairn__scan_request request, 
     return status;
 }
 
+cairn_status cairn__store_count(cairn_store *store)
+{
+    cairn__scan_request request = {.stat_files = true, .now_ns = cairn__wall_ns(), .grace_ns = GRACE_NS};
+    cairn__scan_result  result = {0};
+    uint64_t            count_id = 0;
+    pthread_mutex_lock(&store->scan_lock);
+    cairn_status status = cairn__ledger_count_begin(store->ledger, &count_id);
+    if (!status) {
+        status = cairn__scan(&store->root, &request, &result);
+        if (!status && !result.complete)
+            status = CAIRN_EIO;
+        cairn__ledger_count_end(store->ledger, count_id, result.total_bytes, !status);
+    }
+    pthread_mutex_unlock(&store->scan_lock);
+    return status;
+}
+
 static bool must_stop(void *ctx)
 {
     cairn_store *store = ctx;

@@ -36,19 +36,16 @@ static bool is_stopping(cairn_store *store)
     return stop;
 }
 
-/* Makes `used` known. Another process that counts already is waited for. */
+/* Makes `used` known. Another process that counts already is waited for; a root
+ * that can't be counted, since a folder of it can't be read, is not. */
 static bool find_out_used(cairn_store *store)
 {
-    cairn__scan_request request = {0};
-    cairn__scan_result  result;
     for (int i = 0; i < 200; i++) {
-        bool counted;
         if (!cairn__ledger_wants_count(store->ledger))
             return true;
-        if (cairn__store_scan(store, request, true, &result, &counted) != CAIRN_OK)
-            return false;
-        if (counted)
-            return true;
+        cairn_status status = cairn__store_count(store);
+        if (status != CAIRN_EBUSY)
+            return !status;
         if (is_stopping(store))
             return false;
         nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
@@ -71,8 +68,12 @@ cairn_status cairn__store_reserve(cairn_store *store, uint64_t bytes)
         cairn_status status = cairn__ledger_reserve(store->ledger, bytes, store->budget_bytes, &missing);
         if (status == CAIRN_EBUSY && find_out_used(store))
             continue;
+        if (status == CAIRN_EBUSY || status == CAIRN_EIO) {
+            cairn__store_block(store, false); /* else each page would walk the root, or wait for a lock, in vain */
+            return CAIRN_EIO;
+        }
         if (status != CAIRN_ENOSPC || hopeless)
-            return status == CAIRN_EBUSY ? CAIRN_ENOSPC : status;
+            return status;
         /* Evicting nothing can still help: it counts, and finds less in use. */
         hopeless = cairn__evict(store, missing + slack(store)) == 0;
     }
