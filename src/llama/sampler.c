@@ -117,6 +117,25 @@ static cairn_status build_grammar(cairn__sampler *s, const cairn__sampling *p)
     return s->grammar ? CAIRN_OK : CAIRN_EINVAL;
 }
 
+static bool grammar_allows(cairn__sampler *s, int32_t token)
+{
+    llama_token_data       one = {token, 1.0f, 0.0f};
+    llama_token_data_array array = {&one, 1, -1, false};
+    return cairn__guard_apply(s->grammar, &array) && one.logit > -INFINITY;
+}
+
+/* Grammars of chat formats begin with what the template put at the prompt's end. */
+static bool accept_prompt(cairn__sampler *s, const cairn__sampling *p, const int32_t *prompt, uint32_t n_prompt)
+{
+    if (p->grammar_lazy || p->n_grammar_prompt > n_prompt)
+        return p->grammar_lazy;
+    for (uint32_t i = n_prompt - p->n_grammar_prompt; i < n_prompt; i++)
+        /* Asked first: an end-of-generation token in the wrong place ends the process. */
+        if (!grammar_allows(s, prompt[i]) || !cairn__guard_accept(s->grammar, prompt[i]))
+            return false;
+    return true;
+}
+
 static void remember(cairn__sampler *s, int32_t token)
 {
     s->recent[s->n_recent++ % REPEAT_WINDOW] = token;
@@ -147,6 +166,10 @@ cairn_status cairn__sampler_create(const cairn__runtime *rt, const cairn__sampli
     if (status) {
         cairn__sampler_destroy(s);
         return status;
+    }
+    if (s->grammar && !accept_prompt(s, params, prompt, n_prompt)) {
+        cairn__sampler_destroy(s);
+        return CAIRN_EINVAL;
     }
     for (uint32_t i = n_prompt > REPEAT_WINDOW ? n_prompt - REPEAT_WINDOW : 0; i < n_prompt; i++)
         remember(s, prompt[i]);
@@ -218,13 +241,6 @@ static int32_t choose(cairn__sampler *s)
         return -1;
     const llama_token_data *chosen = &array.data[array.selected];
     return chosen->logit > -INFINITY ? chosen->id : -1;
-}
-
-static bool grammar_allows(cairn__sampler *s, int32_t token)
-{
-    llama_token_data       one = {token, 1.0f, 0.0f};
-    llama_token_data_array array = {&one, 1, -1, false};
-    return cairn__guard_apply(s->grammar, &array) && one.logit > -INFINITY;
 }
 
 static int32_t choose_under_grammar(cairn__sampler *s, const float *logits)

@@ -33,6 +33,7 @@ typedef struct cairn__sampling {
     uint32_t           n_trigger_patterns;
     const int32_t     *trigger_tokens;
     uint32_t           n_trigger_tokens;
+    uint32_t           n_grammar_prompt; /* so many last tokens of the prompt the grammar describes too; not lazy */
 } cairn__sampling;
 
 /* CAIRN_EINVAL: a grammar that does not parse. */

@@ -333,6 +333,27 @@ static void text_without_a_trigger_may_be_long(void **state)
     cairn__sampler_destroy(s);
 }
 
+static void a_grammar_can_begin_in_the_prompt(void **state)
+{
+    (void)state;
+    flat(0.0f);
+    int32_t        *prompt = NULL;
+    uint32_t        n = 0;
+    cairn__sampler *s = NULL;
+    assert_int_equal(cairn__tokenize(rt, "hello<|im_end|>call", 19, false, true, &prompt, &n), CAIRN_OK);
+    assert_int_equal(n, 3);
+    cairn__sampling params = {.grammar = "root ::= \"call\" \"1\"", .n_grammar_prompt = 1};
+    s = sampler_with(params, prompt, n);
+    assert_int_equal(cairn__sampler_pick(s, logits), token_of("1"));
+    cairn__sampler_destroy(s);
+    for (params.n_grammar_prompt = 2; params.n_grammar_prompt <= 4; params.n_grammar_prompt++) {
+        s = NULL; /* an end in the wrong place, other text, more than there is */
+        assert_int_equal(cairn__sampler_create(rt, &params, prompt, n, &s), CAIRN_EINVAL);
+        assert_null(s);
+    }
+    free(prompt);
+}
+
 static void what_does_not_parse_is_refused(void **state)
 {
     (void)state;
@@ -415,6 +436,7 @@ int main(void)
         cmocka_unit_test(a_trigger_token_wakes_it_too),
         cmocka_unit_test(a_trigger_that_its_grammar_refuses_ends_nothing),
         cmocka_unit_test(text_without_a_trigger_may_be_long),
+        cmocka_unit_test(a_grammar_can_begin_in_the_prompt),
         cmocka_unit_test(what_does_not_parse_is_refused),
         cmocka_unit_test(logprobs_equal_a_naive_sum),
         cmocka_unit_test(logprobs_of_huge_logits_do_not_overflow),
