@@ -42,11 +42,11 @@ static bool append(cairn_pin *pin, cairn__pin_page *page)
     if (pin->n_pages == pin->room) {
         uint32_t          room = pin->room ? pin->room * 2 : 16;
         cairn__pin_page **pages = realloc(pin->pages, room * sizeof(*pages));
-        ok = pages != NULL;
-        if (ok) {
+        if (pages) {
             pin->pages = pages;
             pin->room = room;
         }
+        ok = pages != NULL;
     }
     if (ok)
         pin->pages[pin->n_pages++] = page;
