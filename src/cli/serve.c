@@ -29,10 +29,11 @@ typedef struct parts {
     cairn_error          error, chat_error;
 } parts;
 
+/* Until the server runs, what fails is what the operator gave: a path, a file, an address. */
 static int failed(const parts *p, cairn_status status)
 {
     cairn__cli_error("%s", p->error.text[0] ? p->error.text : cairn_status_text(status));
-    return cairn_status_exit_code(status);
+    return status == CAIRN_ENOMEM || status == CAIRN_ERUNTIME ? 1 : 2;
 }
 
 /* ---- before the model ---- */

@@ -96,14 +96,16 @@ std::string without_nul(std::string text)
     return text;
 }
 
-void copy_grammar(const common_chat_params &params, cairn__chat_prompt *out)
+void copy_grammar(const cairn::chat_rendered &rendered, cairn__chat_prompt *out)
 {
+    const common_chat_params &params = rendered.params;
     if (params.grammar.empty())
         return;
     std::vector<std::string> patterns;
     std::vector<llama_token> tokens;
     cairn::chat_triggers(params, patterns, tokens);
     out->grammar          = copy_text(params.grammar);
+    out->grammar_prefix   = rendered.grammar_prefix.empty() ? nullptr : copy_text(rendered.grammar_prefix);
     out->grammar_lazy     = params.grammar_lazy;
     out->trigger_patterns = copy_list(patterns, &out->n_trigger_patterns);
     if (tokens.empty())
@@ -159,7 +161,7 @@ extern "C" cairn_status cairn__chat_render(cairn__chat *chat, const char *reques
         auto request  = cairn::chat_read_request(*chat, request_json);
         auto rendered = cairn::chat_render(*chat, request);
         out.prompt = copy_text(cairn::take_marks_out(request.number_mark, without_nul(rendered.params.prompt)));
-        copy_grammar(rendered.params, &out);
+        copy_grammar(rendered, &out);
         out.stops = copy_list(rendered.params.additional_stops, &out.n_stops);
         if (rendered.needs_parser)
             copy_parser(rendered.params, &out);
@@ -179,6 +181,7 @@ extern "C" void cairn__chat_prompt_done(cairn__chat_prompt *prompt)
         free(prompt->stops[i]);
     free(prompt->prompt);
     free(prompt->grammar);
+    free(prompt->grammar_prefix);
     free(prompt->trigger_patterns);
     free(prompt->trigger_tokens);
     free(prompt->stops);

@@ -24,6 +24,7 @@ void cairn__chat_destroy(cairn__chat *chat);
 typedef struct cairn__chat_prompt {
     char       *prompt;
     char       *grammar; /* NULL: none */
+    char       *grammar_prefix; /* the end of the prompt that the grammar describes too; NULL: none */
     bool        grammar_lazy;
     char      **trigger_patterns;
     uint32_t    n_trigger_patterns;

@@ -43,6 +43,7 @@ struct chat_request {
 struct chat_rendered {
     common_chat_params params;
     bool               needs_parser = false;
+    std::string        grammar_prefix; /* text at the prompt's end with which the grammar begins */
 };
 
 /* Text with every number mark, and the quotes around the number, taken out. */
@@ -62,8 +63,8 @@ void chat_repair(std::vector<common_chat_msg> &messages);
 /* chat_schema.cpp: the part of a JSON schema that a grammar can express; what is
  * left out is checked by nobody, which is what most servers do for all of it. */
 common_json schema_expressible(const common_json &schema);
-/* True when llama.cpp accepts the grammar for this vocabulary. */
-bool grammar_compiles(const cairn__chat &chat, const common_chat_params &params);
+/* True when llama.cpp accepts the grammar for this vocabulary, and the prefix under it. */
+bool grammar_compiles(const cairn__chat &chat, const common_chat_params &params, const std::string &prefix);
 bool schema_compiles(const cairn__chat &chat, const common_json &schema);
 
 /* Trigger patterns and tokens as the sampler's lazy grammar takes them. */

@@ -166,78 +166,105 @@ static common_chat_params render_whole(const cairn__chat &chat, const common_cha
     return chat_generic_format(inputs);
 }
 
+/* A grammar of `common` that holds from the start describes the answer with the
+ * generation prompt before it. */
+static std::string prefix_of(const common_chat_params &params)
+{
+    return params.grammar.empty() || params.grammar_lazy ? "" : params.generation_prompt;
+}
+
 /* Grammar and parser for one level of leniency; false when it can't be had. */
-static bool try_format(const cairn__chat &chat, const chat_request &request, int level, common_chat_params &ret_params)
+static bool try_format(const cairn__chat &chat, const chat_request &request, int level, chat_rendered &ret_rendered)
 {
     try {
         common_chat_templates_inputs inputs = request.inputs;
         inputs.tools                        = grammar_tools(chat, request, level);
-        ret_params                          = render_whole(chat, inputs);
-        return grammar_compiles(chat, ret_params);
+        ret_rendered.params                 = render_whole(chat, inputs);
+        ret_rendered.grammar_prefix         = prefix_of(ret_rendered.params);
+        return grammar_compiles(chat, ret_rendered.params, ret_rendered.grammar_prefix);
     } catch (const std::exception &) {
         return false;
     }
 }
 
-static common_chat_params render_with_tools(const cairn__chat &chat, const chat_request &request)
+static chat_rendered render_with_tools(const cairn__chat &chat, const chat_request &request)
 {
-    common_chat_params params;
+    chat_rendered out;
     bool same = chat.template_has_tools && same_tools(grammar_tools(chat, request, 1), request.inputs.tools);
-    if (same && try_format(chat, request, 1, params))
-        return params;
-    common_chat_params prompt = render_prompt(chat, request.inputs);
-    for (int level = 1; level <= 3; level++)
-        if (try_format(chat, request, level, params)) {
-            params.prompt = prompt.prompt;
-            return params;
+    bool done = same && try_format(chat, request, 1, out);
+    if (!done) {
+        std::string prompt = render_prompt(chat, request.inputs).prompt;
+        for (int level = 1; level <= 3 && !done; level++)
+            done = try_format(chat, request, level, out);
+        if (!done) { /* calls will be read as text: better than no answer */
+            out        = chat_rendered();
+            out.params = render_prompt(chat, request.inputs);
         }
-    prompt.grammar.clear(); /* calls will be read as text: better than no answer */
-    return prompt;
+        out.params.prompt = prompt;
+    }
+    out.needs_parser = !out.params.parser.empty();
+    return out;
+}
+
+/* True when `common` has a grammar for this format with this schema. */
+static bool try_schema(const cairn__chat &chat, const common_chat_templates_inputs &inputs, chat_rendered &ret_rendered)
+{
+    try {
+        ret_rendered.params         = common_chat_templates_apply(chat.templates.get(), inputs);
+        ret_rendered.grammar_prefix = prefix_of(ret_rendered.params);
+        return !ret_rendered.params.grammar.empty() &&
+               grammar_compiles(chat, ret_rendered.params, ret_rendered.grammar_prefix);
+    } catch (const std::exception &) {
+        return false;
+    }
 }
 
 /* response_format without tools. The format is a promise about the answer, so
  * what can't be kept is refused, not dropped. */
-static common_chat_params render_with_schema(const cairn__chat &chat, const chat_request &request)
+static chat_rendered render_with_schema(const cairn__chat &chat, const chat_request &request)
 {
     common_chat_templates_inputs inputs = request.inputs;
-    common_chat_params           params;
+    chat_rendered                out;
     inputs.json_schema = schema_expressible(common_json::parse(request.inputs.json_schema)).dump();
     if (inputs.json_schema == "{}")
         inputs.json_schema = "{\"type\":\"object\"}";
-    try {
-        params = common_chat_templates_apply(chat.templates.get(), inputs);
-        if (!params.grammar.empty() && grammar_compiles(chat, params))
-            return params;
-    } catch (const std::exception &) {
+    if (try_schema(chat, inputs, out)) {
+        out.needs_parser = !out.params.parser.empty();
+        return out;
     }
-    params = render_prompt(chat, request.inputs);
+    out        = chat_rendered();
+    out.params = render_prompt(chat, request.inputs);
     try {
-        params.grammar      = json_schema_to_grammar(common_json::parse(inputs.json_schema), true);
-        params.grammar_lazy = false;
+        out.params.grammar      = json_schema_to_grammar(common_json::parse(inputs.json_schema), true);
+        out.params.grammar_lazy = false;
     } catch (const std::exception &) {
         throw bad_request("response_format: this JSON schema can't be turned into a grammar");
     }
-    if (!grammar_compiles(chat, params))
+    if (!grammar_compiles(chat, out.params, ""))
         throw bad_request("response_format: this JSON schema is too complex for a grammar");
-    return params;
+    return out;
+}
+
+static chat_rendered render_plain(const cairn__chat &chat, const chat_request &request)
+{
+    chat_rendered out;
+    out.params = render_prompt(chat, request.inputs);
+    out.params.grammar.clear();
+    auto format      = out.params.format;
+    bool plain       = format == COMMON_CHAT_FORMAT_CONTENT_ONLY || format == COMMON_CHAT_FORMAT_PEG_SIMPLE ||
+                 format == COMMON_CHAT_FORMAT_PEG_NATIVE;
+    out.needs_parser = !out.params.parser.empty() && (out.params.supports_thinking || !plain);
+    return out;
 }
 
 static chat_rendered render_once(const cairn__chat &chat, chat_request request)
 {
-    chat_rendered out;
     chat_generic_rewrite(chat, request.inputs);
     if (wants_calls(request.inputs)) {
-        /* Both at once would need one grammar of two answers: the calls win. */
-        request.inputs.json_schema.clear();
-        out.params       = render_with_tools(chat, request);
-        out.needs_parser = !out.params.parser.empty();
-        return out;
+        request.inputs.json_schema.clear(); /* one grammar can't hold both promises: the calls win */
+        return render_with_tools(chat, request);
     }
-    out.params = request.has_schema ? render_with_schema(chat, request) : render_prompt(chat, request.inputs);
-    bool plain       = out.params.format == COMMON_CHAT_FORMAT_CONTENT_ONLY ||
-                 out.params.format == COMMON_CHAT_FORMAT_PEG_SIMPLE || out.params.format == COMMON_CHAT_FORMAT_PEG_NATIVE;
-    out.needs_parser = !out.params.parser.empty() && (request.has_schema || out.params.supports_thinking || !plain);
-    return out;
+    return request.has_schema ? render_with_schema(chat, request) : render_plain(chat, request);
 }
 
 /* Strict templates raise an error for a system message in the middle or two user

@@ -230,7 +230,23 @@ void chat_triggers(const common_chat_params &params, std::vector<std::string> &r
     }
 }
 
-bool grammar_compiles(const cairn__chat &chat, const common_chat_params &params)
+static std::vector<llama_token> tokens_of(const cairn__chat &chat, const std::string &text)
+{
+    std::vector<llama_token> tokens(text.size() + 8);
+    int32_t n = llama_tokenize(chat.vocab, text.data(), (int32_t)text.size(), tokens.data(), (int32_t)tokens.size(),
+                               false, true);
+    tokens.resize(n > 0 ? (size_t)n : 0);
+    return tokens;
+}
+
+/* Throws when the grammar does not begin so. */
+static void accept_all(llama_sampler *sampler, const std::vector<llama_token> &tokens)
+{
+    for (llama_token token : tokens)
+        llama_sampler_accept(sampler, token);
+}
+
+bool grammar_compiles(const cairn__chat &chat, const common_chat_params &params, const std::string &prefix)
 {
     if (params.grammar.empty())
         return true;
@@ -240,14 +256,15 @@ bool grammar_compiles(const cairn__chat &chat, const common_chat_params &params)
     std::vector<const char *> c_patterns;
     for (const auto &pattern : patterns)
         c_patterns.push_back(pattern.c_str());
-    llama_sampler *sampler =
+    std::unique_ptr<llama_sampler, void (*)(llama_sampler *)> sampler(
         params.grammar_lazy
             ? llama_sampler_init_grammar_lazy_patterns(chat.vocab, params.grammar.c_str(), "root", c_patterns.data(),
                                                        c_patterns.size(), tokens.data(), tokens.size())
-            : llama_sampler_init_grammar(chat.vocab, params.grammar.c_str(), "root");
+            : llama_sampler_init_grammar(chat.vocab, params.grammar.c_str(), "root"),
+        llama_sampler_free);
     if (!sampler)
         return false;
-    llama_sampler_free(sampler);
+    accept_all(sampler.get(), tokens_of(chat, prefix));
     return true;
 }
 
@@ -256,7 +273,7 @@ bool schema_compiles(const cairn__chat &chat, const common_json &schema)
     try {
         common_chat_params params;
         params.grammar = json_schema_to_grammar(schema, true);
-        return grammar_compiles(chat, params);
+        return grammar_compiles(chat, params, "");
     } catch (const std::exception &) {
         return false;
     }

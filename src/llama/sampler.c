@@ -22,7 +22,7 @@
 #include <string.h>
 
 #define TEMPERATURE_MIN 1e-6f /* below, logits divided by it overflow */
-#define REPEAT_WINDOW 64u /* tokens; the common default of llama.cpp and its kin */
+#define REPEAT_WINDOW 64u     /* tokens; the common default of llama.cpp and its kin */
 /* While a lazy grammar waits, llama.cpp matches its regular expressions against
  * all text so far, recursing about 150 bytes of stack per character (measured:
  * libstdc++ of gcc 12). 64 KiB of text are 10 MiB of the engine's 64 MiB stack. */
@@ -58,7 +58,7 @@ static bool add_to_chain(struct llama_sampler *chain, struct llama_sampler *link
 static bool build_chain(cairn__sampler *s, const cairn__sampling *p)
 {
     /* 0xffffffff means "take a random seed" to llama.cpp; to us it is a number. */
-    uint32_t seed = p->seed == LLAMA_DEFAULT_SEED ? 0x5eed5eedu : p->seed;
+    uint32_t                          seed = p->seed == LLAMA_DEFAULT_SEED ? 0x5eed5eedu : p->seed;
     struct llama_sampler_chain_params params = llama_sampler_chain_default_params();
     s->chain = llama_sampler_chain_init(params);
     bool ok = s->chain != NULL;

@@ -30,9 +30,11 @@ json_t *cairn__answer_timings(const cairn__event *event, const cairn__answer_tim
         "from_store", (json_int_t)event->from_store, "ttft_ms", ms(times->ttft_ns), "restore_ms", ms(event->restore_ns),
         "restored_bytes", (json_int_t)event->restored_bytes, "prefill_ms", ms(event->prefill_ns), "prompt_per_second",
         per_second(computed, event->prefill_ns));
-    json_t *more = json_pack("{s:I,s:f,s:f,s:s}", "predicted_n", (json_int_t)event->n_generated, "predicted_ms",
+    /* The first token comes out of the prefill: decoding made the others. */
+    uint32_t decoded = event->n_generated > 1 ? event->n_generated - 1 : 0;
+    json_t  *more    = json_pack("{s:I,s:f,s:f,s:s}", "predicted_n", (json_int_t)event->n_generated, "predicted_ms",
                              ms(event->decode_ns), "predicted_per_second",
-                             per_second(event->n_generated, event->decode_ns), "miss", cairn_miss_text(event->miss));
+                             per_second(decoded, event->decode_ns), "miss", cairn_miss_text(event->miss));
     if (timings && more)
         json_object_update(timings, more);
     json_decref(more);

@@ -172,12 +172,10 @@ static void on_text(cairn__exchange *x, const cairn__event *event)
 
 static void log_end(const cairn__exchange *x, const cairn__event *e)
 {
-    double seconds = (double)e->decode_ns / 1e9;
-    cairn__log_detail("POST %s: 200, prompt %u, cached %u (%u from the store, restored in %.0f ms), first token after "
-                      "%.0f ms, generated %u (%.1f/s), miss: %s",
-                    path_of(x->kind), e->n_prompt, e->n_cached, e->from_store, (double)e->restore_ns / 1e6,
-                    x->first_ns ? (double)(x->first_ns - x->received_ns) / 1e6 : 0.0, e->n_generated,
-                    seconds > 0 ? e->n_generated / seconds : 0.0, cairn_miss_text(e->miss));
+    cairn__log_detail("POST %s: 200, prompt %u, cached %u (%u from the store), first token %.0f ms after the request, "
+                      "generated %u",
+                      path_of(x->kind), e->n_prompt, e->n_cached, e->from_store,
+                      x->first_ns ? (double)(x->first_ns - x->received_ns) / 1e6 : 0.0, e->n_generated);
 }
 
 static void on_end(cairn__exchange *x, const cairn__event *event, bool lost)

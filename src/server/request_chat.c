@@ -114,6 +114,25 @@ static bool render(const cairn__api_request_env *env, const json_t *input, cairn
     return true;
 }
 
+/* How many of the prompt's last tokens make up the text that the grammar begins
+ * with. Where the text does not end between two tokens the grammar can't be used:
+ * calls are free text then, a promised format is refused. */
+static bool place_grammar(const cairn__api_request_env *env, cairn__api_request *request, cairn__refusal *refusal)
+{
+    const char *prefix = request->prompt.grammar_prefix;
+    size_t      want = prefix ? strlen(prefix) : 0, have = 0;
+    uint32_t    n = 0;
+    char        piece[256];
+    while (have < want && n < request->job.n_tokens)
+        have += cairn__token_piece(env->rt, request->tokens[request->job.n_tokens - ++n], true, piece, sizeof piece);
+    request->job.sampling.n_grammar_prompt = n;
+    if (have == want)
+        return true;
+    request->job.sampling.grammar = NULL;
+    return request->tools || cairn__refuse(refusal, 400, "unsupported_format", "response_format",
+                                           "'response_format' does not work with this model's template");
+}
+
 bool cairn__api_request_chat(const cairn__api_request_env *env, const json_t *body, cairn__api_request *request,
                          cairn__refusal *refusal)
 {
@@ -132,5 +151,5 @@ bool cairn__api_request_chat(const cairn__api_request_env *env, const json_t *bo
     if (status != CAIRN_OK)
         return cairn__refuse(refusal, 400, "invalid_value", "messages", "the prompt can't be tokenized");
     request->job.tokens = request->tokens;
-    return true;
+    return place_grammar(env, request, refusal);
 }
