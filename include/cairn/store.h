@@ -63,7 +63,8 @@ typedef struct cairn_store_options { /* zero value = defaults */
  * Errors: CAIRN_EINVAL, CAIRN_EACCES, CAIRN_ENOSPC, CAIRN_EIO, CAIRN_ENOMEM. */
 CAIRN_API CAIRN_MUST_USE cairn_status cairn_store_open(const cairn_store_options *options, cairn_store **ret_store,
                                                        cairn_error *error);
-/* Publishes what is queued, stops the threads, frees. Accepts NULL. */
+/* Publishes what is queued, stops the threads, frees. No pin may be left. Accepts
+ * NULL. A store does not survive fork(): a child must not use or close it. */
 CAIRN_API void cairn_store_close(cairn_store *store);
 
 /* ---- reading ---- */
@@ -147,12 +148,15 @@ CAIRN_API uint64_t cairn_store_put_room(cairn_store *store);
  * that exists already is skipped. A short page is unlinked when a longer one
  * with the same parent and the same leading tokens is published. CAIRN_EBUSY:
  * queue full (release not called, try later); CAIRN_EINVAL, CAIRN_ENOMEM: likewise.
- * A failed write is counted and never reported here: not storing is not an
- * error of the request. */
+ * A put larger than the whole queue is taken when the queue is empty. While the
+ * tier is off or can't write, pages are taken, counted as given up and released
+ * at once. A failed write is counted and never reported here: not storing is not
+ * an error of the request. */
 CAIRN_API CAIRN_MUST_USE cairn_status cairn_store_put(cairn_store *store, const cairn_put *put);
 
 /* True when the page with this key and shape is published (or queued), so that
- * exporting it again can be saved. Cost: one stat. */
+ * exporting it again can be saved; of a short page also when a longer one begins
+ * with it. Cost: one stat, for a short page a listing too. */
 CAIRN_API bool cairn_store_has(cairn_store *store, const cairn_identity *identity, const cairn_page *page);
 
 /* Waits until all that was put so far is published or given up, at most
