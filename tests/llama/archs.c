@@ -42,9 +42,7 @@ static child open_child(char **args)
     c.rt.model = llama_model_load_from_file(args[0], c.rt.model_params);
     REQUIRE(c.rt.model != NULL);
     c.rt.n_vocab = (uint32_t)llama_vocab_n_tokens(llama_model_get_vocab(c.rt.model));
-    struct llama_context_params params = context_params(&kv, 2 * N, PAGE);
-    params.n_threads = params.n_threads_batch = 1; /* so small that a second thread only waits */
-    open_context(&c.rt, params);
+    open_context(&c.rt, context_params(&kv, 2 * N, PAGE));
     c.store = open_store(c.dir, PAGE, 0);
     cairn_llama_options options = cache_options(&c.rt, c.store);
     c.cache = open_cache(&c.rt, &options);

@@ -48,6 +48,15 @@ typedef struct child {
     llama_token    *beside;            /* tail of a second sequence behind [0, PAGE) */
 } child;
 
+/* Two threads in the first setup, as bits depend on their number. */
+static void open_sized_context(child *c, uint32_t n_ctx)
+{
+    struct llama_context_params params = context_params(c->kv, n_ctx, STEP);
+    if (c->kv == setups)
+        params.n_threads = params.n_threads_batch = 2;
+    open_context(&c->rt, params);
+}
+
 static llama_token *branch(const child *c, const llama_token *base, uint32_t from, uint64_t seed)
 {
     llama_token *tokens = make_tokens(N + 64, c->rt.n_vocab, seed);
@@ -164,7 +173,7 @@ static void record_all(child *c, cairn_llama *cache)
 static int record_child(const char *dir, const char *name)
 {
     child c = open_child(dir, name);
-    open_context(&c.rt, context_params(c.kv, 1024, STEP));
+    open_sized_context(&c, 1024);
     cairn_store        *store = open_store(dir, PAGE, 0);
     cairn_llama_options options = cache_options(&c.rt, store);
     cairn_llama        *cache = open_cache(&c.rt, &options);
@@ -202,7 +211,7 @@ static void check_points(child *c, cairn_store *store, uint32_t run_tokens, bool
 {
     cairn_llama_options options = cache_options(&c->rt, store);
     options.run_tokens = run_tokens;
-    open_context(&c->rt, context_params(c->kv, 1024, STEP));
+    open_sized_context(c, 1024);
     cairn_llama *cache = open_cache(&c->rt, &options);
     for (uint32_t i = 0; i < N_POINTS; i++) {
         char what[100];
@@ -221,7 +230,7 @@ static void check_points(child *c, cairn_store *store, uint32_t run_tokens, bool
 static void check_other_context_size(child *c, cairn_store *store)
 {
     cairn_llama_options options = cache_options(&c->rt, store);
-    open_context(&c->rt, context_params(c->kv, 2048, STEP));
+    open_sized_context(c, 2048);
     cairn_llama *cache = open_cache(&c->rt, &options);
     check_point(c, cache, BOUNDARY, 0, "into a context of twice the size");
     cairn_llama_close(cache);
@@ -230,7 +239,7 @@ static void check_other_context_size(child *c, cairn_store *store)
 static void check_beside_others(child *c, cairn_store *store)
 {
     cairn_llama_options options = cache_options(&c->rt, store);
-    open_context(&c->rt, context_params(c->kv, 1024, STEP));
+    open_sized_context(c, 1024);
     cairn_llama *cache = open_cache(&c->rt, &options);
     REQUIRE(decode(&c->rt, 2, c->filler, 0, FILL) == 0);
     cairn_llama_restored r = restore(cache, 0, c->recorded, PAGE + 1, 0);
@@ -291,7 +300,7 @@ static void check_control(child *c, cairn_store *store)
     REQUIRE(mkdir(dir, 0700) == 0);
     cairn_store        *altered = open_store(dir, PAGE, 0);
     cairn_llama_options options = cache_options(&c->rt, altered);
-    open_context(&c->rt, context_params(c->kv, 1024, STEP));
+    open_sized_context(c, 1024);
     cairn_llama *cache = open_cache(&c->rt, &options);
     copy_altered(c, cache, store, altered);
     REQUIRE(restore(cache, 0, c->prompts[BOUNDARY], 512 + BATCH, 0).from_store == 512);
@@ -369,6 +378,7 @@ int main(int argc, char **argv)
         return record_child(argv[2], argv[3]);
     if (argc == 4 && !strcmp(argv[1], "--restore"))
         return restore_child(argv[2], argv[3]);
+    setenv("OMP_WAIT_POLICY", "passive", 1); /* the children's threads sleep at barriers: other tests run too */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f16_with_flash_attention),    cmocka_unit_test(q8_0_with_flash_attention),
         cmocka_unit_test(q4_0_with_flash_attention),   cmocka_unit_test(f16_without_flash_attention),

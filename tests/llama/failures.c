@@ -425,7 +425,7 @@ static void identity_follows_what_changes_the_bytes(void **state)
     (void)state;
     cairn_llama_close(f.cache);
     struct llama_context_params p = context_params(&f16, 768, 2 * PAGE); /* other sizes and threads: the same */
-    p.n_threads = 1;
+    p.n_threads = 2;
     p.n_seq_max = 7;
     open_context(&rt, p);
     cairn_llama_options options = cache_options(&rt, f.store);

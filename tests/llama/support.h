@@ -99,8 +99,7 @@ MAYBE_UNUSED static struct llama_context_params context_params(const kv_setup *k
     p.flash_attn_type = kv->flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
     p.type_k = kv->type_k;
     p.type_v = kv->type_v;
-    const char *threads = getenv("CAIRN_TEST_THREADS"); /* a busy machine is better served by 1 */
-    p.n_threads = p.n_threads_batch = threads ? atoi(threads) : 2;
+    p.n_threads = p.n_threads_batch = 1; /* more only spin where tests run beside each other */
     return p;
 }
 
