@@ -9,10 +9,16 @@
 #include <stdlib.h>
 
 enum {
-    DEFAULT_RUN_TOKENS = 2048, /* LLAMA_CPP.md, H200: 1,024 tokens a run import at 39 GB/s, 256 at 24, the link 55 */
+    MAX_DEFAULT_RUN = 2048,
+    /* Plain memory: a run that stays in the cache of the processor between being
+     * read and being imported; larger ones only cost memory that must be touched
+     * before the first restore (bench/store). Pinned: the link wants large copies
+     * (H200: 22 GB/s with 38 MB, 25 with 300 MB, bench/gpu), memory is bounded. */
+    PLAIN_RUN_BYTES = 16 << 20,
+    PINNED_RUN_BYTES = 128 << 20,
     MAX_READERS = 16,          /* 16 readers from the page cache reach 37 GB/s there, more gain nothing */
     N_STAGES = 3,
-    N_WARM_STAGES = 2 /* the third is made when two are in use */
+    N_WARM_STAGES = 3
 };
 
 __attribute__((format(printf, 3, 4))) static cairn_status fail(cairn_error *error, cairn_status status,
@@ -72,14 +78,10 @@ static cairn_status check_grid(const cairn_llama *cache, cairn_error *error)
 static void set_sizes(cairn_llama *cache, const cairn_llama_options *o)
 {
     const uint32_t page = cairn_store_page_tokens(o->store);
-    const uint32_t n_ctx = llama_n_ctx(cache->ctx);
-    uint32_t       run = o->run_tokens ? o->run_tokens : DEFAULT_RUN_TOKENS;
-    run = run < n_ctx ? run : n_ctx;
     cache->n_seq = llama_n_seq_max(cache->ctx);
-    cache->n_ctx = n_ctx;
+    cache->n_ctx = llama_n_ctx(cache->ctx);
     cache->scratch = o->scratch_seq ? o->scratch_seq : (llama_seq_id)cache->n_seq - 1;
     cache->page_tokens = page;
-    cache->run_tokens = run < page ? page : run / page * page;
     cache->grid_tokens = o->grid_tokens;
     cache->n_readers = o->n_readers ? o->n_readers : cairn__cpu_count();
     if (cache->n_readers > MAX_READERS)
@@ -102,10 +104,22 @@ static ggml_backend_buffer_type_t pinned_type(const cairn_llama_options *o)
     return NULL;
 }
 
+/* Whole pages, as many as were asked for or as fill a buffer. */
+static uint32_t run_of(const cairn_llama *cache, uint32_t asked, bool pinned)
+{
+    const uint64_t buffer = pinned ? PINNED_RUN_BYTES : PLAIN_RUN_BYTES;
+    uint64_t       run = asked ? asked : buffer / cache->layout->row_size;
+    run = asked || run < MAX_DEFAULT_RUN ? run : MAX_DEFAULT_RUN;
+    run = run < cache->n_ctx ? run : cache->n_ctx;
+    return run < cache->page_tokens ? cache->page_tokens : (uint32_t)(run / cache->page_tokens * cache->page_tokens);
+}
+
 /* A buffer holds the joined blob of a run, or the gathered blocks of its pages
  * and behind them the blob of one page (record.c). */
 static cairn_status make_buffers(cairn_llama *cache, const cairn_llama_options *o)
 {
+    const ggml_backend_buffer_type_t pinned = pinned_type(o);
+    cache->run_tokens = run_of(cache, o->run_tokens, pinned != NULL);
     const uint32_t run_pages = cache->run_tokens / cache->page_tokens;
     const uint64_t joined = cairn__blob_size(cache->layout, cache->run_tokens);
     const uint64_t gathered = cache->layout->row_size * cache->run_tokens +
@@ -120,7 +134,7 @@ static cairn_status make_buffers(cairn_llama *cache, const cairn_llama_options *
     cairn_status status = cairn__pool_create(cache->n_readers, &cache->pool);
     if (status)
         return status;
-    const cairn__staging_options staging = {N_STAGES, N_WARM_STAGES, cache->stage_size, pinned_type(o)};
+    const cairn__staging_options staging = {N_STAGES, N_WARM_STAGES, cache->stage_size, pinned};
     return cairn__staging_create(&staging, cache->pool, &cache->staging);
 }
 
