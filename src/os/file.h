@@ -14,6 +14,7 @@
 
 typedef struct cairn__file_info {
     uint64_t dev, inode, size_bytes, disk_bytes; /* disk_bytes: blocks it occupies */
+    uint64_t n_links;
     int64_t  mtime_ns, ctime_ns;
     uint32_t mode, uid;
     bool     is_regular, is_directory;

@@ -62,6 +62,7 @@ struct cairn__ledger {
     int             slot;   /* -1: none */
     uint64_t        reserved;
     int64_t         owed;  /* change of used that could not be written yet */
+    bool            unsure; /* a write failed: who knows what the file says */
     uint64_t        total; /* as last seen */
 };
 
@@ -211,6 +212,8 @@ static void load(cairn__ledger *ledger, image *im)
     uint8_t buf[LEDGER_SIZE];
     memset(im, 0, sizeof(*im)); /* new or damaged: used is unknown */
     bool good = cairn__read_at(ledger->fd, buf, sizeof(buf), 0) == CAIRN_OK && decode(buf, im);
+    if (ledger->unsure) /* else what is owed could be taken off twice */
+        im->flags &= ~FLAG_KNOWN;
     /* Asked once: two hosts that share a root would else count for ever. */
     if (!good || (!ledger->booted && im->boot_id != ledger->boot_id)) {
         im->flags &= ~FLAG_KNOWN;
@@ -257,6 +260,7 @@ static cairn_status finish(cairn__ledger *ledger, image *im)
     apply_owed(ledger, im);
     encode(im, buf);
     cairn_status status = cairn__write_at(ledger->fd, buf, sizeof(buf), 0);
+    ledger->unsure = status != CAIRN_OK;
     if (!status) {
         ledger->owed = 0;
         ledger->total = total_of(im);

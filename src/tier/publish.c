@@ -47,7 +47,7 @@ struct cairn__batch {
     size_t             n_folders;
     item               items[CAIRN__BATCH_PAGES];
     size_t             n_items;
-    uint64_t           side_bytes; /* identity texts written */
+    uint64_t           side_bytes; /* identity texts written, temporaries that stay */
     uint8_t           *gather;     /* [GATHER_SIZE] */
 };
 
@@ -141,6 +141,15 @@ static cairn_status enter_below(cairn__batch *batch, size_t parent, const char *
     return status;
 }
 
+/* Removes a temporary file that is still open. What can't be removed stays, and
+ * counts as what the batch occupies. */
+static void remove_temp(cairn__batch *batch, int folder_fd, const char *temp, int fd)
+{
+    cairn__file_info info;
+    if (cairn__unlink(folder_fd, temp) != CAIRN_OK && cairn__fstat(fd, &info) == CAIRN_OK)
+        batch->side_bytes += info.disk_bytes;
+}
+
 /* The text that a person compares two identities by. */
 static cairn_status write_identity_text(cairn__batch *batch, size_t index, const char *text)
 {
@@ -164,7 +173,7 @@ static cairn_status write_identity_text(cairn__batch *batch, size_t index, const
     if (!status && cairn__fstat(fd, &info) == CAIRN_OK)
         batch->side_bytes += info.disk_bytes;
     if (status && fd >= 0)
-        (void)!cairn__unlink(f->fd, temp);
+        remove_temp(batch, f->fd, temp, fd);
     cairn__close(fd);
     f->changed = true;
     return status == CAIRN_EBUSY ? CAIRN_OK : status;
@@ -303,14 +312,6 @@ static cairn_status write_page(cairn__batch *batch, int fd, const cairn_digest *
     return status;
 }
 
-static void remove_temp(cairn__batch *batch, item *it)
-{
-    if (it->fd >= 0 && !it->renamed)
-        (void)!cairn__unlink(batch->folders[it->folder].fd, it->temp);
-    cairn__close(it->fd);
-    it->fd = -1;
-}
-
 cairn_status cairn__batch_add(cairn__batch *batch, const cairn_digest *identity, const char *identity_text,
                               const cairn_page *page, int64_t now_s, bool *ret_fatal)
 {
@@ -324,9 +325,11 @@ cairn_status cairn__batch_add(cairn__batch *batch, const cairn_digest *identity,
         status = write_page(batch, it->fd, identity, page, now_s);
         *ret_fatal = status == CAIRN_EIO;
     }
-    if (status)
-        remove_temp(batch, it);
-    else
+    if (status) {
+        if (it->fd >= 0)
+            remove_temp(batch, batch->folders[it->folder].fd, it->temp, it->fd);
+        cairn__close(it->fd);
+    } else
         batch->n_items++;
     return status;
 }

@@ -62,18 +62,28 @@ static bool is_unlocked(int folder_fd, const char *name, const cairn__file_info 
     return unlocked;
 }
 
+/* What is gone by now needs no counting; what can't be looked at does. */
+static bool look_at(walk *w, int folder_fd, const char *name, cairn__file_info *ret_info)
+{
+    cairn_status status = cairn__stat(folder_fd, name, ret_info);
+    if (status && status != CAIRN_ENOENT)
+        w->result.complete = false;
+    return !status;
+}
+
 /* A locked one is covered by its writer's reservation and not counted here. */
 static void see_temp(walk *w, int folder_fd, const char *name)
 {
     cairn__file_info info;
-    if (cairn__stat(folder_fd, name, &info) != CAIRN_OK)
+    if (!look_at(w, folder_fd, name, &info))
         return; /* renamed or removed by its writer */
     int64_t age_ns = w->request->now_ns - info.mtime_ns;
     bool    young = age_ns < w->request->grace_ns && age_ns > -w->request->grace_ns;
     bool    unlocked = is_unlocked(folder_fd, name, &info);
     if (unlocked && !young && cairn__unlink(folder_fd, name) == CAIRN_OK) {
         w->result.n_removed++;
-        w->result.freed_bytes += info.disk_bytes;
+        if (info.n_links == 1) /* else it was the second name of a page, which stays */
+            w->result.freed_bytes += info.disk_bytes;
         return;
     }
     w->result.n_left++;
@@ -94,7 +104,7 @@ static void see_entry(walk *w, int folder_fd, const char *name, int depth)
     bool is_page = cairn__page_name_parse(name, &page);
     if (is_page && !w->request->stat_files)
         return;
-    if (cairn__stat(folder_fd, name, &info) != CAIRN_OK)
+    if (!look_at(w, folder_fd, name, &info))
         return;
     if (info.is_directory) {
         walk_folder(w, folder_fd, name, depth + 1);
@@ -145,9 +155,10 @@ static void walk_open_folder(walk *w, int fd, int depth)
 
 static void walk_folder(walk *w, int parent_fd, const char *name, int depth)
 {
-    int fd;
-    if (depth > MAX_DEPTH || cairn__open_dir(parent_fd, name, &fd) != CAIRN_OK) {
-        w->result.complete = false;
+    int          fd;
+    cairn_status status = depth > MAX_DEPTH ? CAIRN_EINVAL : cairn__open_dir(parent_fd, name, &fd);
+    if (status) {
+        w->result.complete &= status == CAIRN_ENOENT; /* removed meanwhile, when its last page went */
         return;
     }
     if (depth == 1)

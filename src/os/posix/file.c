@@ -186,12 +186,14 @@ cairn_status cairn__sync_dir(int dir_fd)
 
 /* File systems without RENAME_NOREPLACE (some network ones) say EINVAL; a hard
  * link refuses an existing name as well. A crash in between leaves the
- * temporary name beside the final one, which the next clean-up removes. */
+ * temporary name beside the final one, and so does an unlink that fails: the file
+ * has its name, and the next clean-up removes the other. */
 static cairn_status link_and_unlink(int dir_fd, const char *from, const char *to)
 {
     if (cairn__sys_linkat(dir_fd, from, dir_fd, to) < 0)
         return fail();
-    return status_of_result(cairn__sys_unlinkat(dir_fd, from));
+    (void)cairn__sys_unlinkat(dir_fd, from);
+    return CAIRN_OK;
 }
 
 cairn_status cairn__rename_new(int dir_fd, const char *from, const char *to)
@@ -247,6 +249,7 @@ static cairn__file_info info_of(const struct stat *st)
         .disk_bytes = (uint64_t)st->st_blocks * 512, /* st_blocks counts 512 bytes whatever the block size */
         .mtime_ns = ns_of(st->st_mtim),
         .ctime_ns = ns_of(st->st_ctim),
+        .n_links = (uint64_t)st->st_nlink,
         .mode = (uint32_t)st->st_mode,
         .uid = (uint32_t)st->st_uid,
         .is_regular = S_ISREG(st->st_mode),

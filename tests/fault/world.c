@@ -1,0 +1,322 @@
+/* world.c - see world.h. */
+#include "world.h"
+
+#include "base/digest.h"
+#include "fault.h"
+#include "store/internal.h"
+
+#include <ftw.h>
+
+/* ---- folders ---- */
+
+char *world_make_folder(void)
+{
+    char *path = NULL;
+    MUST(asprintf(&path, "%s/cairn-fault-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp") > 0);
+    MUST(mkdtemp(path));
+    return path;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+void remove_tree(const char *path)
+{
+    MUST(nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS) == 0);
+}
+
+static void copy_file(const char *from, const char *to)
+{
+    static uint8_t data[1 << 20];
+    struct stat    st;
+    int            in = open(from, O_RDONLY | O_CLOEXEC), out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    MUST(in >= 0 && out >= 0 && fstat(in, &st) == 0 && (size_t)st.st_size <= sizeof(data));
+    ssize_t n = read(in, data, sizeof(data));
+    MUST(n == st.st_size && write(out, data, (size_t)n) == n);
+    const struct timespec times[2] = {st.st_atim, st.st_mtim};
+    MUST(futimens(out, times) == 0);
+    close(in);
+    close(out);
+}
+
+void copy_tree(const char *from, const char *to)
+{
+    char a[4096], b[4096];
+    MUST(mkdir(to, 0700) == 0);
+    DIR *dir = opendir(from);
+    MUST(dir);
+    for (struct dirent *e; (e = readdir(dir));) {
+        struct stat st;
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        snprintf(a, sizeof(a), "%s/%s", from, e->d_name);
+        snprintf(b, sizeof(b), "%s/%s", to, e->d_name);
+        MUST(lstat(a, &st) == 0);
+        if (S_ISDIR(st.st_mode))
+            copy_tree(a, b);
+        else
+            copy_file(a, b);
+    }
+    closedir(dir);
+}
+
+/* Files that vanish meanwhile count nothing. */
+uint64_t disk_usage(const char *path)
+{
+    struct stat st;
+    char        child[4096];
+    if (lstat(path, &st) != 0)
+        return 0;
+    uint64_t bytes = (uint64_t)st.st_blocks * 512;
+    DIR     *dir = S_ISDIR(st.st_mode) ? opendir(path) : NULL;
+    if (!dir)
+        return bytes;
+    for (struct dirent *e; (e = readdir(dir));) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        snprintf(child, sizeof(child), "%s/%s", path, e->d_name);
+        bytes += disk_usage(child);
+    }
+    closedir(dir);
+    return bytes;
+}
+
+uint32_t count_descriptors(void)
+{
+    uint32_t n = 0;
+    DIR     *dir = opendir("/proc/self/fd");
+    MUST(dir);
+    while (readdir(dir))
+        n++;
+    closedir(dir);
+    return n;
+}
+
+/* ---- the world ---- */
+
+static void make_sequences(world *w)
+{
+    static const uint32_t n[N_SEQUENCES] = {40, 72, 48, 48, 40, 96, 96, 96};
+    for (int i = 0; i < N_SEQUENCES; i++) {
+        w->sequences[i].n = n[i];
+        test_tokens(w->sequences[i].tokens, n[i], 100 + (uint64_t)i);
+    }
+    memcpy(w->sequences[SHORT].tokens, w->sequences[LONG].tokens, 40 * sizeof(int32_t));
+    memcpy(w->sequences[FORK].tokens, w->sequences[LONG].tokens, 24 * sizeof(int32_t));
+}
+
+void world_init(world *w)
+{
+    *w = (world){.base = world_make_folder(), .id = test_identity("faults"), .budget = UINT64_C(1) << 30};
+    MUST(asprintf(&w->root, "%s/cache", w->base) > 0);
+    w->digest = cairn_identity_digest(w->id);
+    make_sequences(w);
+}
+
+void world_done(world *w)
+{
+    remove_tree(w->base);
+    cairn_identity_destroy(w->id);
+    free(w->root);
+    free(w->base);
+}
+
+cairn_status world_open(const world *w, cairn_store **ret_store)
+{
+    cairn_store_options o = {.root = w->root, .budget_bytes = w->budget, .reserve_bytes = 1, .page_tokens = P};
+    cairn_error         error;
+    bool                included = fault_included;
+    cairn_status        status = cairn_store_open(&o, ret_store, &error);
+    fault_included = false;
+    if (status && !error.text[0])
+        FINDING("open failed without a word (%s)", cairn_status_name(status));
+    if (status && status != CAIRN_EINVAL && status != CAIRN_EACCES && status != CAIRN_ENOSPC && status != CAIRN_EIO &&
+        status != CAIRN_ENOMEM)
+        FINDING("open said %s", cairn_status_name(status));
+    fault_included = included;
+    return status;
+}
+
+cairn_status world_put(const world *w, cairn_store *store, int sequence, bool *ret_published)
+{
+    bool              included = fault_included;
+    const struct sequence *s = &w->sequences[sequence];
+    fault_included = false;
+    atomic_int        released = 0;
+    cairn_store_stats before = test_stats(store), after;
+    test_put         *p = test_make_put(w->id, s->tokens, s->n, P, 0);
+    uint32_t          n_pages = p->put.n_pages;
+    p->released = &released;
+    fault_included = included;
+    cairn_status status = cairn_store_put(store, &p->put);
+    if (!status && cairn_store_flush(store, 30000) != CAIRN_OK) {
+        fault_included = false;
+        FINDING("a flush hung");
+    }
+    fault_included = false;
+    if (status && status != CAIRN_ENOMEM)
+        FINDING("put said %s", cairn_status_name(status));
+    if (atomic_load(&released) != (status ? 0 : 1))
+        FINDING("release was called %d times", atomic_load(&released));
+    if (status)
+        test_release(p);
+    after = test_stats(store);
+    uint64_t ended = after.pages_published + after.pages_skipped + after.pages_given_up - before.pages_published -
+                     before.pages_skipped - before.pages_given_up;
+    if (ended != (status ? 0 : n_pages))
+        FINDING("%u pages put, %u ended", n_pages, (unsigned)ended);
+    if (ret_published)
+        *ret_published = !status && after.pages_given_up == before.pages_given_up;
+    fault_included = included;
+    return status;
+}
+
+/* ---- reading ---- */
+
+/* The page is what its key says, continues the sequence, and was looked for. */
+static void check_header(const world *w, const sequence *s, const cairn__page_header *h, uint32_t used,
+                         const cairn_key *parent, uint32_t start)
+{
+    int32_t tokens[P];
+    if (memcmp(&h->parent, parent, sizeof(*parent)) != 0 || h->start != start || h->n_tokens > P || used > h->n_tokens)
+        FINDING("a page that does not follow the one before");
+    for (uint32_t i = 0; i < h->n_tokens; i++)
+        tokens[i] = cairn__page_token(h, i);
+    if (memcmp(tokens, s->tokens + start, used * sizeof(int32_t)) != 0)
+        FINDING("wrong tokens: a hit on a page that holds others");
+    cairn_key key = cairn_chain_key(&w->digest, parent, tokens, h->n_tokens);
+    if (memcmp(&key, &h->key, sizeof(key)) != 0)
+        FINDING("wrong key: a hit on a page with another");
+}
+
+static bool read_blocks(cairn_pin *pin, uint32_t page, const cairn_key *key, uint32_t n_tokens)
+{
+    static uint8_t  data[1 << 16], expected[1 << 16];
+    cairn_page_view v = cairn_pin_page(pin, page);
+    bool            good = true;
+    for (uint32_t b = 0; b < v.n_blocks; b++) {
+        bool     included = fault_included;
+        uint64_t size = test_block_size(key, n_tokens, b);
+        if (v.n_blocks != TEST_BLOCKS || v.block_size[b] != size || size > sizeof(data))
+            FINDING("wrong shape");
+        memset(data, 0xee, size);
+        cairn_status status = cairn_pin_read_block(pin, page, b, data);
+        fault_included = false;
+        test_fill_block(key, b, expected, size);
+        if (!status && memcmp(data, expected, size) != 0)
+            FINDING("wrong bytes were returned as good (block %u of %u)", b, v.n_blocks);
+        if (status && status != CAIRN_ECORRUPT && status != CAIRN_EIO)
+            FINDING("reading a block said %s", cairn_status_name(status));
+        good &= !status;
+        fault_included = included;
+    }
+    return good;
+}
+
+uint32_t world_read(const world *w, cairn_store *store, int sequence, uint32_t n)
+{
+    const struct sequence *s = &w->sequences[sequence];
+    cairn_query            query = {.identity = w->id, .tokens = s->tokens, .n_tokens = n};
+    cairn_hit              hit = {0};
+    cairn_pin             *pin = NULL;
+    cairn_key              parent = {{0}};
+    uint32_t               at = 0, good = 0;
+    bool                   all_good = true;
+    cairn_status           status = cairn_store_lookup(store, &query, &hit, &pin);
+    if (status && status != CAIRN_ENOMEM)
+        FINDING("a lookup said %s", cairn_status_name(status));
+    if (status)
+        return 0;
+    if ((hit.cached_tokens > 0) != (pin != NULL) || hit.cached_tokens > n)
+        FINDING("a hit of %u tokens of %u, pin %d", hit.cached_tokens, n, pin != NULL);
+    for (uint32_t i = 0; i < hit.n_pages; i++) {
+        const cairn__page_header *h = &pin->pages[i]->file.header;
+        uint32_t                  used = cairn_pin_page(pin, i).used_tokens;
+        check_header(w, s, h, used, &parent, at);
+        all_good &= read_blocks(pin, i, &h->key, h->n_tokens);
+        at += used;
+        good = all_good ? at : good;
+        parent = h->key;
+    }
+    if (at != hit.cached_tokens)
+        FINDING("%u tokens promised, %u in the pages", hit.cached_tokens, at);
+    cairn_pin_release(pin);
+    return good;
+}
+
+/* ---- files ---- */
+
+static void check_page_file(const world *w, const char *path)
+{
+    static uint8_t     data[1 << 16], expected[1 << 16];
+    uint64_t           offsets[TEST_BLOCKS];
+    int32_t            tokens[P];
+    cairn__page_header h;
+    char               text[CAIRN__PAGE_NAME_SIZE];
+    size_t             size = test_read_file(path, data, sizeof(data));
+    if (cairn__page_decode(data, size, &h) != CAIRN_OK || cairn__page_file_size(&h) != size || h.n_tokens > P ||
+        h.n_blocks != TEST_BLOCKS || memcmp(&h.identity, &w->digest, sizeof(w->digest)) != 0)
+        FINDING("a page under its name that is not whole: header");
+    for (uint32_t i = 0; i < h.n_tokens; i++)
+        tokens[i] = cairn__page_token(&h, i);
+    cairn_key        key = cairn_chain_key(&w->digest, &h.parent, tokens, h.n_tokens);
+    cairn__page_name name = cairn__page_name_of(&h.key, &h.parent, tokens, h.n_tokens);
+    cairn__page_name_format(&name, text);
+    if (memcmp(&key, &h.key, sizeof(key)) != 0 || strcmp(strrchr(path, '/') + 1, text) != 0)
+        FINDING("a page under another's name");
+    cairn__page_block_offsets(&h, offsets);
+    for (uint32_t b = 0; b < TEST_BLOCKS; b++) {
+        uint64_t block = test_block_size(&key, h.n_tokens, b);
+        test_fill_block(&key, b, expected, block);
+        if (cairn__page_block_at(&h, b).size != block || memcmp(data + offsets[b], expected, block) != 0)
+            FINDING("a page under its name that is not whole: block %u", b);
+    }
+}
+
+static void check_one(void *ctx, const char *path)
+{
+    check_page_file(ctx, path);
+}
+
+uint32_t check_pages(const world *w, const char *root)
+{
+    test_tree t = {.page = check_one, .ctx = (void *)w};
+    test_walk(&t, root);
+    return t.n_pages;
+}
+
+char *world_page_name(const world *w, int sequence, uint32_t page)
+{
+    const struct sequence *s = &w->sequences[sequence];
+    test_put              *p = test_make_put(w->id, s->tokens, s->n, P, 0);
+    char                  *path = test_page_path("", w->id, &p->pages[page]);
+    test_release(p);
+    memmove(path, path + 1, strlen(path)); /* the slash after the root */
+    return path;
+}
+
+bool ledger_total(const char *root, uint64_t *ret_total)
+{
+    uint8_t buf[4096];
+    char    path[4096];
+    snprintf(path, sizeof(path), "%s/ledger", root);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    ssize_t n = pread(fd, buf, sizeof(buf), 0);
+    close(fd);
+    if (n != sizeof(buf))
+        return false;
+    cairn__xxh128 sum = cairn__xxh3_128(buf, 4088);
+    if (memcmp(sum.bytes, buf + 4088, 8) != 0 || !(cairn__get_u32(buf + 40) & 1))
+        return false;
+    *ret_total = cairn__get_u64(buf + 16);
+    for (int i = 0; i < 125; i++)
+        *ret_total += cairn__get_u64(buf + 64 + 32 * i);
+    return true;
+}
