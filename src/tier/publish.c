@@ -3,7 +3,7 @@
  *     add      open or create the folder, create and lock a temporary file,
  *              checksum the blocks, write header and blocks
  *     publish  sync every file; rename each, in the order they were added; sync
- *              every folder that changed, once
+ *              every folder that changed or leads to one, once
  *     finish   remove what was not published, sum up what the batch occupies
  *
  * Writing out begins as soon as a file is complete; when all are, the first sync
@@ -21,6 +21,7 @@
 
 /* Per page: fan-out folder; per batch in the worst case also as many identities. */
 #define MAX_FOLDERS (2 * CAIRN__BATCH_PAGES + 2)
+#define ROOT_FOLDER 0u /* the first that a batch enters */
 
 /* Blocks below this size are gathered, so that a page of small blocks is not
  * written in hundreds of calls. */
@@ -137,7 +138,9 @@ static cairn_status enter_below(cairn__batch *batch, size_t parent, const char *
 {
     bool         created;
     cairn_status status = enter(batch, batch->folders[parent].fd, name, ret_index, &created);
-    batch->folders[parent].changed |= created;
+    /* From v1/ down whoever made the folder: a process that was killed right after
+     * that did not sync what it lies in. The root is synced when it is opened. */
+    batch->folders[parent].changed |= created || parent != ROOT_FOLDER;
     return status;
 }
 

@@ -106,6 +106,24 @@ cairn_status cairn__root_path(const char *path, char **ret_path, cairn_error *er
     return CAIRN_OK;
 }
 
+/* So that a power cut can't take away the root itself. Nothing is said when that
+ * fails: a folder above that may not be read is no reason to have no cache. */
+static void sync_parent(const char *path)
+{
+    char *copy = join(path, "");
+    char *slash = copy ? strrchr(copy, '/') : NULL;
+    int   fd = -1;
+    if (slash) {
+        slash[slash == copy] = 0; /* "/" itself keeps its slash */
+        char *through = join(copy, "/."); /* the last component may be a link that the user made */
+        if (through && cairn__open_dir(AT_FDCWD, through, &fd) == CAIRN_OK)
+            (void)!cairn__sync_dir(fd);
+        cairn__close(fd);
+        free(through);
+    }
+    free(copy);
+}
+
 /* mkdir -p of everything above the last component. */
 static cairn_status make_parents(const char *path, cairn_error *error)
 {
@@ -115,7 +133,10 @@ static cairn_status make_parents(const char *path, cairn_error *error)
     cairn_status status = CAIRN_OK;
     for (char *slash = strchr(copy + 1, '/'); slash && !status; slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        status = cairn__make_dir(AT_FDCWD, copy, NULL);
+        bool created = false;
+        status = cairn__make_dir(AT_FDCWD, copy, &created);
+        if (created)
+            sync_parent(copy);
         if (status)
             fail(error, status, "cannot create the directory %s above the cache: %s; create it or name another", copy,
                  cairn__os_error_text());
@@ -150,6 +171,7 @@ static cairn_status open_directory(const char *path, int *ret_fd, cairn_error *e
     if (status)
         return fail(error, outward(status), "cannot create the cache directory %s: %s; create it or name another", path,
                     cairn__os_error_text());
+    sync_parent(path); /* also when it exists: who made it may have been killed before it did */
     status = cairn__open_dir(AT_FDCWD, path, ret_fd);
     return status ? explain_open_failure(path, status, error) : CAIRN_OK;
 }
@@ -273,13 +295,15 @@ static cairn_status claim(const cairn__root *root, cairn_error *error)
 static cairn_status make_folders(const cairn__root *root, cairn_error *error)
 {
     static const char *const names[] = {CAIRN__ROOT_PAGES, CAIRN__ROOT_QUARANTINE};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        cairn_status status = cairn__make_dir(root->fd, names[i], NULL);
-        if (status)
-            return fail(error, outward(status),
-                        "cannot write to the cache directory %s: %s; make room or make it writable, or name another",
-                        root->path, cairn__os_error_text());
-    }
+    cairn_status             status = CAIRN_OK;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !status; i++)
+        status = cairn__make_dir(root->fd, names[i], NULL);
+    if (!status)
+        status = cairn__sync_dir(root->fd); /* also for one that was killed here */
+    if (status)
+        return fail(error, outward(status),
+                    "cannot write to the cache directory %s: %s; make room or make it writable, or name another",
+                    root->path, cairn__os_error_text());
     return CAIRN_OK;
 }
 

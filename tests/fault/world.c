@@ -101,7 +101,7 @@ uint32_t count_descriptors(void)
 
 static void make_sequences(world *w)
 {
-    static const uint32_t n[N_SEQUENCES] = {40, 72, 48, 48, 40, 96, 96, 96};
+    static const uint32_t n[N_SEQUENCES] = {40, 72, 48, 48, 40, 96, 96, 96, 32};
     for (int i = 0; i < N_SEQUENCES; i++) {
         w->sequences[i].n = n[i];
         test_tokens(w->sequences[i].tokens, n[i], 100 + (uint64_t)i);

@@ -6,8 +6,8 @@
 #include "store_testing.h"
 
 #define P 16u         /* tokens of a page */
-#define N_SEQUENCES 8 /* SHORT is the beginning of LONG, FORK shares 24 tokens with it; the others share nothing */
-enum { SHORT, LONG, FORK, OTHER, LATER, MORE_1, MORE_2, MORE_3 };
+#define N_SEQUENCES 9 /* SHORT is the beginning of LONG, FORK shares 24 tokens with it; the others share nothing */
+enum { SHORT, LONG, FORK, OTHER, LATER, MORE_1, MORE_2, MORE_3, PROBE };
 typedef struct sequence {
     int32_t  tokens[6 * P];
     uint32_t n;
