@@ -35,7 +35,7 @@ shadow_git() {
 # checkout the files that git knows and new ones that it does not ignore count,
 # of any other folder all but builds.
 tree_of_files() {
-    git init -q --bare "$tmp/repo.git"
+    git -c init.defaultBranch=main init -q --bare "$tmp/repo.git"
     if [ "$(git_in "$1" rev-parse --show-cdup 2>/dev/null && echo top)" = "$(printf '\ntop')" ]; then
         git_in "$1" rev-parse --path-format=absolute --git-path objects >"$tmp/repo.git/objects/info/alternates"
         shadow_git "$1" read-tree "$(git_in "$1" rev-parse 'HEAD^{tree}')"
@@ -120,7 +120,7 @@ from_npm() {
     "$here/packages.sh" bundle
     (cd "$tmp" && timeout 900 npm pack --silent "$package" >/dev/null) || return 0
     tar -xzf "$tmp"/node-llama-cpp-*.tgz -C "$tmp" "$bundle" || return 0
-    git -c advice.detachedHead=false clone -q "$tmp/$bundle" "$tmp/src" || return 0
+    git -c init.defaultBranch=main clone -q "$tmp/$bundle" "$tmp/src" || return 0
     keep_fetched
 }
 
