@@ -61,9 +61,9 @@ struct cairn__ledger {
     bool            booted; /* boot_id was compared */
     int             slot;   /* -1: none */
     uint64_t        reserved;
-    int64_t         owed;  /* change of used that could not be written yet */
+    int64_t         owed;   /* change of used that could not be written yet */
     bool            unsure; /* a write failed: who knows what the file says */
-    uint64_t        total; /* as last seen */
+    uint64_t        total;  /* as last seen */
 };
 
 /* ---- the block ---- */
@@ -252,7 +252,7 @@ static void apply_owed(cairn__ledger *ledger, image *im)
     }
 }
 
-static cairn_status finish(cairn__ledger *ledger, image *im)
+static cairn_status write_image(cairn__ledger *ledger, image *im)
 {
     uint8_t buf[LEDGER_SIZE];
     if (ledger->slot >= 0)
@@ -265,8 +265,19 @@ static cairn_status finish(cairn__ledger *ledger, image *im)
         ledger->owed = 0;
         ledger->total = total_of(im);
     }
+    return status;
+}
+
+static void unlock(cairn__ledger *ledger)
+{
     cairn__unlock_range(ledger->fd, 0, HEADER_SIZE);
     pthread_mutex_unlock(&ledger->lock);
+}
+
+static cairn_status finish(cairn__ledger *ledger, image *im)
+{
+    cairn_status status = write_image(ledger, im);
+    unlock(ledger);
     return status;
 }
 
@@ -342,10 +353,11 @@ cairn_status cairn__ledger_reserve(cairn__ledger *ledger, uint64_t bytes, uint64
         *ret_missing = wanted - budget_bytes;
     } else
         ledger->reserved += bytes;
-    if (finish(ledger, &im) != CAIRN_OK && !status) {
-        ledger->reserved -= bytes; /* only the writer thread reserves */
+    if (write_image(ledger, &im) != CAIRN_OK && !status) {
+        ledger->reserved -= bytes; /* nobody else can know of it */
         status = CAIRN_EIO;
     }
+    unlock(ledger);
     return status;
 }
 
