@@ -4,7 +4,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define MAX_WAITING 256 /* each holds its body; the bodies being received are bounded by http.h */
+#define MAX_WAITING 256
+#define MAX_WAITING_BYTES ((size_t)256 << 20) /* of their bodies; one alone may be larger */
 
 struct cairn__preparer {
     cairn__api_request_env   env;
@@ -14,6 +15,7 @@ struct cairn__preparer {
     pthread_cond_t       wake;
     cairn__preparation  *first, **end;
     unsigned             n_waiting;
+    size_t               waiting_bytes;
     bool                 stopping;
 };
 
@@ -45,6 +47,7 @@ static cairn__preparation *take(cairn__preparer *preparer, bool *ret_stopping)
         if (!preparer->first)
             preparer->end = &preparer->first;
         preparer->n_waiting--;
+        preparer->waiting_bytes -= p->body_size;
     }
     *ret_stopping = preparer->stopping;
     pthread_mutex_unlock(&preparer->lock);
@@ -87,12 +90,14 @@ cairn_status cairn__preparer_create(const cairn__api_request_env *env, cairn__ma
 cairn_status cairn__preparer_submit(cairn__preparer *preparer, cairn__preparation *preparation_take)
 {
     pthread_mutex_lock(&preparer->lock);
-    bool full = preparer->n_waiting >= MAX_WAITING;
+    bool full = preparer->n_waiting >= MAX_WAITING ||
+                (preparer->n_waiting && preparer->waiting_bytes + preparation_take->body_size > MAX_WAITING_BYTES);
     if (!full) {
         preparation_take->next = NULL;
         *preparer->end         = preparation_take;
         preparer->end          = &preparation_take->next;
         preparer->n_waiting++;
+        preparer->waiting_bytes += preparation_take->body_size;
         pthread_cond_signal(&preparer->wake);
     }
     pthread_mutex_unlock(&preparer->lock);

@@ -219,6 +219,26 @@ def test_cut_characters_are_never_sent():
         equal(joined(server.stream("/v1/completions", body).chunks()), whole, n, "tokens")
 
 
+def test_lone_continuation_bytes():
+    """B034: bytes that are no character, forced; the log of tokens keeps them, the text is valid."""
+    def forced(token, n, **fields):
+        return server.chat("x", max_tokens=n, logit_bias={str(token): 100}, ignore_eos=True, **fields)
+
+    def bytes_of(token):
+        return forced(token, 1, logprobs=True)["choices"][0]["logprobs"]["content"][0]["bytes"]
+
+    lone = next((t for t in range(100, 300) if len(bytes_of(t)) == 1 and 0x80 <= bytes_of(t)[0] < 0xC0), None)
+    check(lone is not None, "no token of one continuation byte among 100 to 300")
+    answer = forced(lone, 4, logprobs=True)
+    equal([c["bytes"] for c in answer["choices"][0]["logprobs"]["content"]], [bytes_of(lone)] * 4)
+    text = answer["choices"][0]["message"]["content"]
+    check(set(text) <= {"\ufffd"}, repr(text))
+    stream = server.stream("/v1/chat/completions", {
+        "messages": [{"role": "user", "content": "x"}], "temperature": 0, "max_tokens": 4, "ignore_eos": True,
+        "logit_bias": {str(lone): 100}})
+    equal(joined(stream.chunks()), text)
+
+
 def test_no_text_of_prompts_in_the_log():
     server.chat("The codeword is xylophone-4711.", max_tokens=4)
     server.post("/v1/chat/completions", {"messages": [{"role": "xylophone-4711", "content": "xylophone-4711"}]})
@@ -232,5 +252,6 @@ with Server("--alias", "tiny") as server:
 with Server("--reproducible") as server:
     run([test_chat_stream_equals_whole, test_completion_stream_equals_whole, test_token_ids_are_prompts,
          test_logprobs_of_chat, test_logprobs_of_completions, test_stop_strings, test_seeds,
-         test_sampling_fields_have_their_effect, test_unknown_fields_are_ignored, test_cut_characters_are_never_sent])
+         test_sampling_fields_have_their_effect, test_unknown_fields_are_ignored, test_cut_characters_are_never_sent,
+         test_lone_continuation_bytes])
 finish()
