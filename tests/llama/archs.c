@@ -313,6 +313,39 @@ static void sparse_attention_that_drops_keys(void **state)
     }
 }
 
+/* phi3 has long and short rope factors, and the context size chooses: K differs,
+ * so the identity must; two sizes that choose alike share their pages. */
+static void context_size_is_in_the_identity_where_it_selects_rope_factors(void **state)
+{
+    static const uint32_t sizes[] = {256, 512, 1024}; /* the original context is 256 */
+    const kv_setup        kv = {"f16", GGML_TYPE_F16, GGML_TYPE_F16, true};
+    char                  path[4200], dir[4096];
+    cairn_digest          digests[3];
+    const char           *models = models_dir();
+    (void)state;
+    if (!models)
+        skip();
+    snprintf(path, sizeof path, "%s/phi3-dense.gguf", models);
+    make_temp(dir, sizeof dir);
+    init_llama();
+    runtime      rt = load(path);
+    cairn_store *store = open_store(dir, PAGE, 0);
+    for (int i = 0; i < 3; i++) {
+        open_context(&rt, context_params(&kv, sizes[i], PAGE));
+        cairn_llama_options options = cache_options(&rt, store);
+        cairn_llama        *cache = open_cache(&rt, &options);
+        const char         *text = cairn_identity_text(cairn_llama_identity(cache), NULL);
+        assert_non_null(strstr(text, i ? "rope.factors=long\n" : "rope.factors=short\n"));
+        digests[i] = cairn_identity_digest(cairn_llama_identity(cache));
+        cairn_llama_close(cache);
+    }
+    assert_memory_not_equal(digests[0].bytes, digests[1].bytes, sizeof digests[0].bytes);
+    assert_memory_equal(digests[1].bytes, digests[2].bytes, sizeof digests[0].bytes);
+    cairn_store_close(store);
+    unload(&rt);
+    remove_tree(dir);
+}
+
 int main(int argc, char **argv)
 {
     if (argc >= 5 && !strcmp(argv[1], "--record"))
@@ -323,6 +356,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(every_model_with_flash_attention),
         cmocka_unit_test(every_model_without_flash_attention),
         cmocka_unit_test(sparse_attention_that_drops_keys),
+        cmocka_unit_test(context_size_is_in_the_identity_where_it_selects_rope_factors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
