@@ -65,6 +65,9 @@ CAIRN_MUST_USE cairn_status cairn__disk_space_of(int fd, cairn__disk_space *ret_
 /* OFD write lock on bytes [offset, offset + size) of fd. wait: block. CAIRN_EBUSY: held by another. */
 CAIRN_MUST_USE cairn_status cairn__lock_range(int fd, uint64_t offset, uint64_t size, bool wait);
 void                        cairn__unlock_range(int fd, uint64_t offset, uint64_t size);
+/* Whether another open file holds such a lock; takes none, so that two who ask do
+ * not see each other. fd may be open for reading only. */
+CAIRN_MUST_USE cairn_status cairn__is_range_locked(int fd, uint64_t offset, uint64_t size, bool *ret_locked);
 
 void cairn__random_bytes(void *buf, size_t size); /* getrandom; not secret keys here */
 

@@ -49,6 +49,8 @@ struct cairn__batch {
     item               items[CAIRN__BATCH_PAGES];
     size_t             n_items;
     uint64_t           side_bytes; /* identity texts written, temporaries that stay */
+    uint64_t           cost_bytes; /* of all pages added, as reserved */
+    bool               blind;      /* not all could be looked at: it may occupy all of that */
     uint8_t           *gather;     /* [GATHER_SIZE] */
 };
 
@@ -144,13 +146,21 @@ static cairn_status enter_below(cairn__batch *batch, size_t parent, const char *
     return status;
 }
 
+static uint64_t blocks_of(cairn__batch *batch, int fd)
+{
+    cairn__file_info info;
+    if (cairn__fstat(fd, &info) == CAIRN_OK)
+        return info.disk_bytes;
+    batch->blind = true;
+    return 0;
+}
+
 /* Removes a temporary file that is still open. What can't be removed stays, and
  * counts as what the batch occupies. */
 static void remove_temp(cairn__batch *batch, int folder_fd, const char *temp, int fd)
 {
-    cairn__file_info info;
-    if (cairn__unlink(folder_fd, temp) != CAIRN_OK && cairn__fstat(fd, &info) == CAIRN_OK)
-        batch->side_bytes += info.disk_bytes;
+    if (cairn__unlink(folder_fd, temp) != CAIRN_OK)
+        batch->side_bytes += blocks_of(batch, fd);
 }
 
 /* The text that a person compares two identities by. */
@@ -173,8 +183,8 @@ static cairn_status write_identity_text(cairn__batch *batch, size_t index, const
         status = cairn__sync_data(fd);
     if (!status)
         status = cairn__rename_new(f->fd, temp, NAME);
-    if (!status && cairn__fstat(fd, &info) == CAIRN_OK)
-        batch->side_bytes += info.disk_bytes;
+    if (!status)
+        batch->side_bytes += blocks_of(batch, fd);
     if (status && fd >= 0)
         remove_temp(batch, f->fd, temp, fd);
     cairn__close(fd);
@@ -321,6 +331,7 @@ cairn_status cairn__batch_add(cairn__batch *batch, const cairn_digest *identity,
     item            *it = &batch->items[batch->n_items];
     cairn__page_name name = cairn__page_name_of(&page->key, &page->parent, page->tokens, page->n_tokens);
     *ret_fatal = false;
+    batch->cost_bytes += cairn__batch_page_cost(page, identity_text);
     *it = (item){.fd = -1};
     cairn__page_name_format(&name, it->name);
     cairn_status status = create_temp(batch, identity, identity_text, &page->parent, it);
@@ -375,26 +386,29 @@ cairn_status cairn__batch_publish(cairn__batch *batch, bool ret_published[CAIRN_
 
 uint64_t cairn__batch_finish(cairn__batch *batch)
 {
-    uint64_t         bytes = batch->side_bytes;
-    cairn__file_info info;
+    uint64_t bytes = 0;
     for (size_t i = 0; i < batch->n_items; i++) {
         item *it = &batch->items[i];
         bool  stays = it->renamed;
         if (!stays && it->fd >= 0)
             stays = cairn__unlink(batch->folders[it->folder].fd, it->temp) != CAIRN_OK;
-        if (stays && cairn__fstat(it->fd, &info) == CAIRN_OK)
-            bytes += info.disk_bytes;
+        if (stays)
+            bytes += blocks_of(batch, it->fd);
         cairn__close(it->fd);
     }
-    batch->n_items = 0;
     for (size_t i = 0; i < batch->n_folders; i++) {
-        folder *f = &batch->folders[i];
-        if (f->fd >= 0 && cairn__fstat(f->fd, &info) == CAIRN_OK && info.disk_bytes > f->bytes_before)
-            bytes += info.disk_bytes - f->bytes_before;
+        folder  *f = &batch->folders[i];
+        uint64_t now = f->fd >= 0 ? blocks_of(batch, f->fd) : 0;
+        if (now > f->bytes_before)
+            bytes += now - f->bytes_before;
         cairn__close(f->fd);
     }
-    batch->n_folders = 0;
-    batch->side_bytes = 0;
+    bytes += batch->side_bytes;
+    if (batch->blind && bytes < batch->cost_bytes)
+        bytes = batch->cost_bytes;
+    batch->n_items = batch->n_folders = 0;
+    batch->side_bytes = batch->cost_bytes = 0;
+    batch->blind = false;
     return bytes;
 }
 

@@ -49,17 +49,19 @@ static bool add_name(void *ctx, const char *name)
 
 /* ---- one file ---- */
 
-/* Whether nobody holds the writer's lock. */
-static bool is_unlocked(int folder_fd, const char *name, const cairn__file_info *info)
+typedef enum hold { FREE, HELD, UNKNOWN } hold; /* of the writer's lock */
+
+static hold hold_of(int folder_fd, const char *name, const cairn__file_info *info)
 {
-    int fd;
+    int  fd;
+    bool locked = false;
     if (!info->is_regular)
-        return true; /* we never make such */
-    if (cairn__open_shared(folder_fd, name, &fd) != CAIRN_OK)
-        return false;
-    bool unlocked = cairn__lock_range(fd, 0, 1, false) == CAIRN_OK;
+        return FREE; /* we never make such */
+    if (cairn__open_read(folder_fd, name, &fd) != CAIRN_OK)
+        return UNKNOWN;
+    cairn_status status = cairn__is_range_locked(fd, 0, 1, &locked);
     cairn__close(fd);
-    return unlocked;
+    return status ? UNKNOWN : locked ? HELD : FREE;
 }
 
 /* What is gone by now needs no counting; what can't be looked at does. */
@@ -71,7 +73,8 @@ static bool look_at(walk *w, int folder_fd, const char *name, cairn__file_info *
     return !status;
 }
 
-/* A locked one is covered by its writer's reservation and not counted here. */
+/* A locked one is covered by its writer's reservation and not counted here; one of
+ * which nothing can be learnt is left alone and counted. */
 static void see_temp(walk *w, int folder_fd, const char *name)
 {
     cairn__file_info info;
@@ -79,15 +82,15 @@ static void see_temp(walk *w, int folder_fd, const char *name)
         return; /* renamed or removed by its writer */
     int64_t age_ns = w->request->now_ns - info.mtime_ns;
     bool    young = age_ns < w->request->grace_ns && age_ns > -w->request->grace_ns;
-    bool    unlocked = is_unlocked(folder_fd, name, &info);
-    if (unlocked && !young && cairn__unlink(folder_fd, name) == CAIRN_OK) {
+    hold    lock = hold_of(folder_fd, name, &info);
+    if (lock == FREE && !young && cairn__unlink(folder_fd, name) == CAIRN_OK) {
         w->result.n_removed++;
         if (info.n_links == 1) /* else it was the second name of a page, which stays */
             w->result.freed_bytes += info.disk_bytes;
         return;
     }
     w->result.n_left++;
-    if (unlocked)
+    if (lock != HELD)
         w->result.total_bytes += info.disk_bytes;
 }
 

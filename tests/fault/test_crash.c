@@ -205,8 +205,7 @@ static void check_outcome(const play *played, const crash_disk *disk, const char
             FINDING("what was stored after the cut is not found");
     }
     cairn_store_close(store);
-    if (disk_usage(root) > w.budget)
-        FINDING("%llu bytes on disk, budget %llu", (unsigned long long)disk_usage(root), (unsigned long long)w.budget);
+    check_budget(&w);
     if (!rotten)
         (void)check_pages(&w, path);
 }
@@ -331,6 +330,7 @@ static int teardown(void **state)
     if (now_text[0])
         fprintf(stderr, "in %s\n", now_text);
     now_text[0] = 0;
+    world_clean_up();
     return 0;
 }
 

@@ -9,12 +9,23 @@
 
 /* ---- folders ---- */
 
+static char made[8][64];
+
 char *world_make_folder(void)
 {
-    char *path = NULL;
+    static size_t n;
+    char         *path = NULL;
     MUST(asprintf(&path, "%s/cairn-fault-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp") > 0);
     MUST(mkdtemp(path));
+    snprintf(made[n++ % 8], sizeof(made[0]), "%s", path);
     return path;
+}
+
+void world_clean_up(void)
+{
+    for (size_t i = 0; i < 8; i++)
+        if (made[i][0] && access(made[i], F_OK) == 0)
+            remove_tree(made[i]);
 }
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -65,7 +76,7 @@ void copy_tree(const char *from, const char *to)
     closedir(dir);
 }
 
-/* Files that vanish meanwhile count nothing. */
+/* Files that vanish meanwhile count nothing, those with two names once. */
 uint64_t disk_usage(const char *path)
 {
     struct stat st;
@@ -73,7 +84,9 @@ uint64_t disk_usage(const char *path)
     if (lstat(path, &st) != 0)
         return 0;
     uint64_t bytes = (uint64_t)st.st_blocks * 512;
-    DIR     *dir = S_ISDIR(st.st_mode) ? opendir(path) : NULL;
+    if (S_ISREG(st.st_mode))
+        bytes /= st.st_nlink;
+    DIR *dir = S_ISDIR(st.st_mode) ? opendir(path) : NULL;
     if (!dir)
         return bytes;
     for (struct dirent *e; (e = readdir(dir));) {
@@ -319,4 +332,13 @@ bool ledger_total(const char *root, uint64_t *ret_total)
     for (int i = 0; i < 125; i++)
         *ret_total += cairn__get_u64(buf + 64 + 32 * i);
     return true;
+}
+
+void check_budget(const world *w)
+{
+    uint64_t total, used = disk_usage(w->root);
+    if (used > w->budget)
+        FINDING("%llu bytes on disk, budget %llu", (unsigned long long)used, (unsigned long long)w->budget);
+    if (ledger_total(w->root, &total) && used > total)
+        FINDING("%llu bytes on disk, the ledger says %llu", (unsigned long long)used, (unsigned long long)total);
 }

@@ -21,10 +21,11 @@ typedef struct world {
     uint64_t        budget;
 } world;
 
-void world_init(world *w); /* base: a fresh folder, in memory where there is such */
+void world_init(world *w); /* base: a fresh folder */
 void world_done(world *w);
 
-char *world_make_folder(void);
+char *world_make_folder(void); /* in memory where there is such */
+void  world_clean_up(void);    /* removes what a failed test left of those */
 void  remove_tree(const char *path);
 void  copy_tree(const char *from, const char *to); /* `to` is made; times are kept */
 /* Blocks of everything below. */
@@ -49,6 +50,9 @@ char *world_page_name(const world *w, int sequence, uint32_t page);
 
 /* used + reserved as the file says; false: not known, or torn. */
 bool ledger_total(const char *root, uint64_t *ret_total);
+
+/* What lies on disk fits the budget and is not more than the ledger says. */
+void check_budget(const world *w);
 
 /* A finding ends the test; the text says what. */
 #define FINDING(...) fail_msg("finding: " __VA_ARGS__)

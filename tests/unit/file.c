@@ -185,6 +185,14 @@ static void locks(void **state)
     assert_int_equal(cairn__open_shared(f->dir, "ledger", &b), CAIRN_OK);
     assert_int_equal(cairn__lock_range(a, 0, 64, false), CAIRN_OK);
     assert_int_equal(cairn__lock_range(b, 63, 1, false), CAIRN_EBUSY); /* of the same process: OFD locks */
+    bool locked = false;
+    assert_int_equal(cairn__is_range_locked(b, 63, 1, &locked), CAIRN_OK);
+    assert_true(locked);
+    assert_int_equal(cairn__is_range_locked(b, 64, 1, &locked), CAIRN_OK);
+    assert_false(locked); /* and asking took none */
+    assert_int_equal(cairn__is_range_locked(a, 0, 64, &locked), CAIRN_OK);
+    assert_false(locked); /* one's own does not count */
+    assert_int_equal(cairn__is_range_locked(a, 0, 0, &locked), CAIRN_EINVAL);
     assert_int_equal(cairn__lock_range(b, 64, 64, false), CAIRN_OK);
     cairn__unlock_range(a, 0, 64);
     assert_int_equal(cairn__lock_range(b, 0, 64, true), CAIRN_OK);

@@ -381,6 +381,17 @@ void cairn__unlock_range(int fd, uint64_t offset, uint64_t size)
     (void)cairn__sys_lock(fd, F_OFD_SETLK, &lock); /* fails only for a closed fd, whose locks are gone */
 }
 
+cairn_status cairn__is_range_locked(int fd, uint64_t offset, uint64_t size, bool *ret_locked)
+{
+    if (size == 0 || !range_fits(size, offset))
+        return CAIRN_EINVAL;
+    struct flock lock = range_lock(F_WRLCK, offset, size);
+    if (cairn__sys_lock(fd, F_OFD_GETLK, &lock) < 0)
+        return fail();
+    *ret_locked = lock.l_type != F_UNLCK;
+    return CAIRN_OK;
+}
+
 /* Without getrandom (a sandbox that forbids it): names that differ between
  * calls and processes are all that is needed. */
 static void weak_random(uint8_t *p, size_t size)
