@@ -21,6 +21,12 @@ MODEL = os.environ.get("CAIRN_TEST_MODEL") or os.path.expanduser(
 SKIP = 77
 
 
+def environment(home):
+    """Nothing of the caller's but what the sanitizers need."""
+    kept = {k: v for k, v in os.environ.items() if k.endswith("SAN_OPTIONS")}
+    return {"HOME": home, "PATH": os.environ.get("PATH", ""), **kept}
+
+
 class Failure(Exception):
     pass
 
@@ -70,7 +76,7 @@ class Server:
                    "--cache-disk", "256M", "--cache-reserve", "1M", "--ctx", str(self.ctx), "--verbose"] + self.options
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                                            env={"HOME": home, "PATH": os.environ.get("PATH", "")})
+                                            env=environment(home))
         deadline = time.monotonic() + 90
         while not os.path.exists(port_file):
             if self.process.poll() is not None:

@@ -6,7 +6,7 @@ def run_program(*arguments, timeout=60):
     """(exit code, stdout, stderr)"""
     with tempfile.TemporaryDirectory(prefix="cairn-test-") as home:
         done = subprocess.run([PROGRAM, *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout,
-                              env={"HOME": home, "PATH": os.environ.get("PATH", "")})
+                              env=environment(home))
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
