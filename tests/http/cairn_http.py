@@ -64,7 +64,11 @@ class Server:
         self.options = list(options)
         self.ctx = ctx
         self.process = None
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
 
     def start(self):
         port_file = os.path.join(self.folder, "port")
