@@ -52,9 +52,8 @@ static void *hash_main(void *ctx)
     cairn__attach *a = &engine->attach;
     cairn_error    error = {{0}};
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICENESS); /* of this thread; its pool inherits it */
-    cairn_weights_request request = {.cache_dir = a->digest_cache_dir,
-                                     .progress = hash_progress,
-                                     .progress_ctx = engine};
+    cairn_weights_request request = {
+        .cache_dir = a->digest_cache_dir, .progress = hash_progress, .progress_ctx = engine};
     cairn_digest digest;
     request.paths = cairn__runtime_model_paths(engine->rt, &request.n_paths);
     cairn_status status = cairn_weights_digest(&request, &digest, &error);
@@ -127,7 +126,7 @@ void cairn__attach_poll(cairn__engine *engine)
     cairn__engine_undisturbed_begin(engine); /* an aborted self-test would turn the cache off for good */
     cairn_status status = cairn__runtime_attach_store(engine->rt, a->store, &a->digest, &error);
     cairn__engine_undisturbed_end(engine);
-    const char  *why = status ? NULL : cairn__runtime_unsupported(engine->rt);
+    const char *why = status ? NULL : cairn__runtime_unsupported(engine->rt);
     if (status)
         cairn__engine_log(engine, "disk cache off: %s", error.text[0] ? error.text : cairn_status_text(status));
     else if (why)
@@ -156,7 +155,8 @@ static void say_waiting(const cairn__engine *engine, uint64_t request_id, uint64
                       (unsigned long long)request_id, (double)rest / 1e9, (double)prefill / 1e9);
 }
 
-void cairn__attach_wait(cairn__engine *engine, uint64_t request_id, uint32_t n_tokens, bool (*tick)(void *ctx), void *ctx)
+void cairn__attach_wait(cairn__engine *engine, uint64_t request_id, uint32_t n_tokens, bool (*tick)(void *ctx),
+                        void *ctx)
 {
     uint64_t prefill = cairn__estimate_ns(&engine->estimate, n_tokens), rest = 0;
     bool     waiting = true, said = false;

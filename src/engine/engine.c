@@ -99,9 +99,8 @@ void cairn__engine_service(cairn__engine *engine)
     pthread_mutex_unlock(&engine->mutex);
     for (uint32_t i = 0; i < n; i++) {
         cairn__request *r = engine->positions[i].request;
-        cairn__event    event = {.type = CAIRN__EVENT_QUEUED,
-                                 .queue_position = engine->positions[i].position,
-                                 .n_prompt = r->job.n_tokens};
+        cairn__event    event = {
+               .type = CAIRN__EVENT_QUEUED, .queue_position = engine->positions[i].position, .n_prompt = r->job.n_tokens};
         r->fn(r->ctx, &event);
     }
     for (cairn__request *r = cairn__request_pop(&ended); r; r = cairn__request_pop(&ended))

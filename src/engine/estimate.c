@@ -3,12 +3,12 @@
 
 #include "policy/restore.h"
 
-#define FEW_TOKENS 64u    /* below, a call's fixed cost shows (SmolLM2, 2 cores: 32 tokens at 0.7 of full speed) */
-#define NEW_WEIGHT 0.25   /* guess: follows a change within a few calls, forgives one outlier */
-#define RESTORE_MIN_TOKENS 256u    /* a page; below, the lookup is most of the time */
+#define FEW_TOKENS 64u  /* below, a call's fixed cost shows (SmolLM2, 2 cores: 32 tokens at 0.7 of full speed) */
+#define NEW_WEIGHT 0.25 /* guess: follows a change within a few calls, forgives one outlier */
+#define RESTORE_MIN_TOKENS 256u       /* a page; below, the lookup is most of the time */
 #define RESTORE_OVERHEAD_NS 1000000.0 /* lookup: some opens and a listing; guess, unmeasured */
-#define SKIPS_MAX 15u              /* guess */
-#define REST_MAX 1.8e19   /* below UINT64_MAX */
+#define SKIPS_MAX 15u                 /* guess */
+#define REST_MAX 1.8e19               /* below UINT64_MAX */
 
 void cairn__estimate_add(cairn__estimate *estimate, uint32_t n_tokens, uint64_t elapsed_ns)
 {

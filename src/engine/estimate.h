@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 typedef struct cairn__estimate {
-    double ns_per_token; /* 0: nothing measured */
+    double   ns_per_token; /* 0: nothing measured */
     uint32_t n_measured;
 } cairn__estimate;
 

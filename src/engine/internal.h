@@ -38,7 +38,7 @@ typedef enum cairn__attach_state {
     CAIRN__ATTACH_HASHING, /* the digest is being computed */
     CAIRN__ATTACH_HASHED,  /* the engine's thread attaches at the next occasion */
     CAIRN__ATTACHED,
-    CAIRN__ATTACH_OFF      /* unsupported, or failed; said in the log */
+    CAIRN__ATTACH_OFF /* unsupported, or failed; said in the log */
 } cairn__attach_state;
 
 typedef struct cairn__attach {
@@ -47,20 +47,20 @@ typedef struct cairn__attach {
     pthread_t           thread;
     bool                thread_started;
     atomic_bool         stop;
-    cairn__attach_state state;  /* under the engine's mutex, as all that follows */
+    cairn__attach_state state; /* under the engine's mutex, as all that follows */
     cairn_digest        digest;
     uint64_t            done_bytes, total_bytes, started_ns, logged_ns;
 } cairn__attach;
 
 struct cairn__engine {
-    cairn__runtime      *rt;
-    cairn__engine_options options;
-    pthread_t            thread;
-    bool                 thread_started;
-    cairn__sequences     seqs;
-    cairn__estimate      estimate;
+    cairn__runtime         *rt;
+    cairn__engine_options   options;
+    pthread_t               thread;
+    bool                    thread_started;
+    cairn__sequences        seqs;
+    cairn__estimate         estimate;
     cairn__restore_estimate restore_estimate;
-    struct position     *positions; /* [max_queue + 1] scratch of cairn__engine_service() */
+    struct position        *positions; /* [max_queue + 1] scratch of cairn__engine_service() */
 
     pthread_mutex_t     mutex;
     pthread_cond_t      wake;     /* something to do for the engine's thread */
@@ -77,9 +77,9 @@ struct cairn__engine {
 /* ---- request.c ---- */
 CAIRN_MUST_USE cairn_status cairn__request_create(const cairn__job *job, cairn__request **ret_request);
 void                        cairn__request_destroy(cairn__request *request);
-void            cairn__request_push(cairn__request_list *list, cairn__request *request);
-cairn__request *cairn__request_pop(cairn__request_list *list);
-cairn__request *cairn__request_remove(cairn__request_list *list, uint64_t id);
+void                        cairn__request_push(cairn__request_list *list, cairn__request *request);
+cairn__request             *cairn__request_pop(cairn__request_list *list);
+cairn__request             *cairn__request_remove(cairn__request_list *list, uint64_t id);
 
 /* ---- engine.c ---- */
 void cairn__engine_log(const cairn__engine *engine, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -98,7 +98,8 @@ void cairn__engine_undisturbed_end(cairn__engine *engine);
 void cairn__attach_poll(cairn__engine *engine);
 /* Waits for the digest while that is shorter than the prefill of n_tokens; calls
  * tick about once a second, which returns false to give up. */
-void cairn__attach_wait(cairn__engine *engine, uint64_t request_id, uint32_t n_tokens, bool (*tick)(void *ctx), void *ctx);
+void cairn__attach_wait(cairn__engine *engine, uint64_t request_id, uint32_t n_tokens, bool (*tick)(void *ctx),
+                        void *ctx);
 /* Why nothing can be restored at the moment; NONE when attached. */
 cairn_miss cairn__attach_miss(cairn__engine *engine);
 void       cairn__attach_stop(cairn__engine *engine);
@@ -108,9 +109,9 @@ void       cairn__attach_stop(cairn__engine *engine);
 uint32_t cairn__resident_prepare(cairn__engine *engine, const int32_t *tokens, uint32_t n, uint32_t *ret_seq);
 void     cairn__resident_remove(cairn__engine *engine, uint32_t seq);
 /* Frees the sequence used longest ago but `except`. False: there is none. */
-bool     cairn__resident_evict(cairn__engine *engine, uint32_t except);
-void     cairn__resident_make_room(cairn__engine *engine, uint32_t seq, uint32_t n_more);
-void     cairn__resident_clear(cairn__engine *engine);
+bool cairn__resident_evict(cairn__engine *engine, uint32_t except);
+void cairn__resident_make_room(cairn__engine *engine, uint32_t seq, uint32_t n_more);
+void cairn__resident_clear(cairn__engine *engine);
 /* Tokens of seq that may be recorded: all, or in reproducible mode the grid's. */
 uint32_t cairn__resident_recordable(const cairn__engine *engine, uint32_t seq);
 void     cairn__resident_record(cairn__engine *engine, uint32_t seq, bool end);

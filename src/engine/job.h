@@ -10,9 +10,9 @@ typedef struct cairn__run {
     cairn__request *request;
     cairn__sampler *sampler;
     cairn__text     text;
-    int32_t        *tokens; /* prompt, then what was generated */
+    int32_t        *tokens;                                 /* prompt, then what was generated */
     uint32_t        n_tokens, n_prompt, n_generated, n_max; /* n_max: room in tokens */
-    uint32_t        seq;      /* resident sequence; valid once `placed` */
+    uint32_t        seq;                                    /* resident sequence; valid once `placed` */
     bool            placed;
     bool            fell_back; /* computed from nothing after a failure of the runtime; once per request */
     uint32_t        n_resident, n_cached, from_store;
@@ -39,6 +39,6 @@ CAIRN_MUST_USE cairn_status cairn__run_generate(cairn__run *run);
 void cairn__run_send_prefill(cairn__run *run, uint32_t n_done);
 void cairn__run_send_text(cairn__run *run);
 void cairn__run_report(cairn__run *run, cairn_status status); /* END or ERROR, stats, log line */
-void cairn__run_log_prefill(cairn__run *run); /* at most every 5 s */
+void cairn__run_log_prefill(cairn__run *run);                 /* at most every 5 s */
 
 #endif

@@ -199,8 +199,7 @@ cairn_status cairn__text_end(cairn__text *text)
 cairn__text_view cairn__text_ready(const cairn__text *text)
 {
     cairn__text_view view = {text->buf, text->n_ready, text->infos, 0};
-    while (view.n_infos < text->n_infos &&
-           (text->ended || text->offsets[view.n_infos] < text->base + text->n_ready))
+    while (view.n_infos < text->n_infos && (text->ended || text->offsets[view.n_infos] < text->base + text->n_ready))
         view.n_infos++;
     return view;
 }

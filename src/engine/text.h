@@ -19,8 +19,8 @@ typedef struct cairn__text {
     size_t             longest_stop;
     char              *buf; /* characters not yet consumed */
     size_t             size, cap;
-    size_t             n_ready; /* buf[0..n_ready) may be shown */
-    uint64_t           base;    /* bytes consumed before buf[0] */
+    size_t             n_ready;    /* buf[0..n_ready) may be shown */
+    uint64_t           base;       /* bytes consumed before buf[0] */
     uint8_t            partial[4]; /* begin of a character */
     size_t             n_partial;
     cairn__token_info *infos;   /* not yet consumed */

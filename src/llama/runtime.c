@@ -72,9 +72,8 @@ static cairn_status load_model(cairn__runtime *rt, const cairn__runtime_options 
         params.progress_callback = forward_progress;
         params.progress_callback_user_data = &bridge;
     }
-    rt->model = rt->files.n == 1
-                    ? llama_model_load_from_file(rt->files.names[0], params)
-                    : llama_model_load_from_splits((const char **)rt->files.names, rt->files.n, params);
+    rt->model = rt->files.n == 1 ? llama_model_load_from_file(rt->files.names[0], params)
+                                 : llama_model_load_from_splits((const char **)rt->files.names, rt->files.n, params);
     if (rt->model)
         return CAIRN_OK;
     char line[384];

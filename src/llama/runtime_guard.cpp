@@ -74,7 +74,6 @@ bool cairn__guard_apply(struct llama_sampler *sampler, llama_token_data_array *c
 int32_t cairn__guard_tokenize(const struct llama_vocab *vocab, const char *text, int32_t text_size, int32_t *tokens,
                               int32_t n_max, bool add_special, bool parse_special)
 {
-    return guarded<int32_t>(INT32_MIN, [&] {
-        return llama_tokenize(vocab, text, text_size, tokens, n_max, add_special, parse_special);
-    });
+    return guarded<int32_t>(
+        INT32_MIN, [&] { return llama_tokenize(vocab, text, text_size, tokens, n_max, add_special, parse_special); });
 }

@@ -28,11 +28,16 @@ typedef struct cairn__model_files {
     uint32_t          n;
 } cairn__model_files;
 
-CAIRN_MUST_USE cairn_status cairn__model_files_find(const char *path, cairn__model_files *ret_files, cairn_error *error);
-void cairn__model_files_done(cairn__model_files *files);
-bool cairn__model_files_unchanged(const cairn__model_files *files);
+CAIRN_MUST_USE cairn_status cairn__model_files_find(const char *path, cairn__model_files *ret_files,
+                                                    cairn_error *error);
+void                        cairn__model_files_done(cairn__model_files *files);
+bool                        cairn__model_files_unchanged(const cairn__model_files *files);
 
-typedef enum cairn__memory_kind { CAIRN__MEMORY_ATTENTION, CAIRN__MEMORY_WINDOW, CAIRN__MEMORY_OTHER } cairn__memory_kind;
+typedef enum cairn__memory_kind {
+    CAIRN__MEMORY_ATTENTION,
+    CAIRN__MEMORY_WINDOW,
+    CAIRN__MEMORY_OTHER
+} cairn__memory_kind;
 
 struct cairn_llama; /* the adapter's */
 
@@ -78,8 +83,8 @@ struct llama_context *cairn__guard_context(struct llama_model *model, const stru
 struct llama_sampler *cairn__guard_grammar(const struct llama_vocab *vocab, const char *grammar, bool lazy,
                                            const char **patterns, size_t n_patterns, const int32_t *tokens,
                                            size_t n_tokens);
-bool    cairn__guard_accept(struct llama_sampler *sampler, int32_t token);
-bool    cairn__guard_apply(struct llama_sampler *sampler, llama_token_data_array *candidates);
+bool                  cairn__guard_accept(struct llama_sampler *sampler, int32_t token);
+bool                  cairn__guard_apply(struct llama_sampler *sampler, llama_token_data_array *candidates);
 int32_t cairn__guard_tokenize(const struct llama_vocab *vocab, const char *text, int32_t text_size, int32_t *tokens,
                               int32_t n_max, bool add_special, bool parse_special);
 

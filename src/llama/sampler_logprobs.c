@@ -29,7 +29,8 @@ static uint32_t insert(cairn__logprob *top, uint32_t n, uint32_t n_top, int32_t 
     return n < n_top ? n + 1 : n;
 }
 
-cairn__logprob cairn__logprobs(const float *logits, uint32_t n_vocab, int32_t token, cairn__logprob *top, uint32_t n_top)
+cairn__logprob cairn__logprobs(const float *logits, uint32_t n_vocab, int32_t token, cairn__logprob *top,
+                               uint32_t n_top)
 {
     float largest = logits[0];
     for (uint32_t i = 1; i < n_vocab; i++)

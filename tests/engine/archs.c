@@ -26,8 +26,8 @@ static void open_one(const char *path, counts *n)
     n->hybrid += why && strstr(why, "hybrid") != NULL;
     n->recurrent += why && strstr(why, "is recurrent") != NULL;
     n->uncuttable += why && strstr(why, "architecture") != NULL;
-    int32_t *tokens = NULL;
-    uint32_t n_tokens = 0;
+    int32_t     *tokens = NULL;
+    uint32_t     n_tokens = 0;
     cairn_status status = cairn__tokenize(rt, "a", 1, true, true, &tokens, &n_tokens);
     assert_true(status == CAIRN_OK || status == CAIRN_ENOTSUP); /* a vocabulary of none would abort */
     free(tokens);

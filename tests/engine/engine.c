@@ -8,7 +8,7 @@ static int setup(void **state)
     harness *h = calloc(1, sizeof *h);
     assert_non_null(h);
     if (test_model())
-        harness_open(h, (cairn__runtime_options){.n_ctx = 1024, .n_batch = 64, .n_seq = 3}, 2);
+        harness_open(h, (cairn__runtime_options){.n_ctx = 512, .n_batch = 64, .n_seq = 3}, 2);
     *state = h;
     return 0;
 }
@@ -126,17 +126,17 @@ static void no_tokens_wanted_is_a_prefill(void **state)
 static void the_answer_ends_at_the_end_of_the_context(void **state)
 {
     harness   *h = engine_of(state);
-    int32_t   *tokens = made_up_tokens(h, 1024, 0, 5);
-    cairn__job job = {.tokens = tokens, .n_tokens = 1020, .max_tokens = 100, .ignore_eos = true};
+    int32_t   *tokens = made_up_tokens(h, 512, 0, 5);
+    cairn__job job = {.tokens = tokens, .n_tokens = 508, .max_tokens = 100, .ignore_eos = true};
     outcome   *o = harness_run(h, &job);
     assert_int_equal(o->last.type, CAIRN__EVENT_END);
     assert_int_equal(o->last.finish, CAIRN__FINISH_LENGTH);
     assert_int_equal(o->last.n_generated, 4);
-    job.n_tokens = 1024;
+    job.n_tokens = 512;
     outcome *full = harness_run(h, &job);
     assert_int_equal(full->last.type, CAIRN__EVENT_ERROR);
     assert_int_equal(full->last.status, CAIRN_EINVAL);
-    assert_string_equal(full->message, "prompt has 1024 tokens, context is 1024");
+    assert_string_equal(full->message, "prompt has 512 tokens, context is 512");
     outcome_destroy(o);
     outcome_destroy(full);
     free(tokens);
@@ -146,17 +146,17 @@ static void the_answer_ends_at_the_end_of_the_context(void **state)
 static void idle_sequences_give_way(void **state)
 {
     harness   *h = engine_of(state);
-    cairn__job job = {.n_tokens = 400, .max_tokens = 2, .ignore_eos = true};
+    cairn__job job = {.n_tokens = 200, .max_tokens = 2, .ignore_eos = true};
     int32_t   *tokens[3];
     for (uint32_t i = 0; i < 3; i++) {
-        tokens[i] = made_up_tokens(h, 400, 0, 20 + i);
+        tokens[i] = made_up_tokens(h, 200, 0, 20 + i);
         job.tokens = tokens[i];
         outcome *o = harness_run(h, &job);
         assert_int_equal(o->last.type, CAIRN__EVENT_END);
         outcome_destroy(o);
     }
     outcome *o = harness_run(h, &job); /* the third is there, the first had to go */
-    assert_int_equal(o->last.n_cached, 399);
+    assert_int_equal(o->last.n_cached, 199);
     outcome_destroy(o);
     job.tokens = tokens[0];
     o = harness_run(h, &job);
@@ -189,9 +189,9 @@ static void wrong_input_is_refused(void **state)
 
 static void a_stop_string_ends_the_answer(void **state)
 {
-    harness          *h = engine_of(state);
-    cairn__job        job = {.max_tokens = 60};
-    int32_t          *tokens = tokens_of(h, QUESTION, &job.n_tokens);
+    harness   *h = engine_of(state);
+    cairn__job job = {.max_tokens = 60};
+    int32_t   *tokens = tokens_of(h, QUESTION, &job.n_tokens);
     job.tokens = tokens;
     outcome *free_run = harness_run(h, &job);
     assert_true(free_run->text_size > 8);
@@ -200,7 +200,7 @@ static void a_stop_string_ends_the_answer(void **state)
     const char *stops[] = {stop};
     job.stops = stops;
     job.n_stops = 1;
-    outcome *o = harness_run(h, &job);
+    outcome    *o = harness_run(h, &job);
     const char *at = strstr(free_run->text, stop);
     assert_int_equal(o->last.finish, CAIRN__FINISH_STOP);
     assert_int_equal(o->text_size, at - free_run->text);
@@ -228,14 +228,14 @@ static void a_grammar_forces_the_answer(void **state)
 
 static bool half_done(const outcome *o)
 {
-    return o->n_done >= 320;
+    return o->n_done >= 128;
 }
 
 static void cancelling_in_the_middle_keeps_the_prefix(void **state)
 {
     harness   *h = engine_of(state);
-    int32_t   *tokens = made_up_tokens(h, 640, 0, 6);
-    cairn__job job = {.tokens = tokens, .n_tokens = 640, .max_tokens = 2, .ignore_eos = true};
+    int32_t   *tokens = made_up_tokens(h, 320, 0, 6);
+    cairn__job job = {.tokens = tokens, .n_tokens = 320, .max_tokens = 2, .ignore_eos = true};
     outcome   *o = harness_submit(h, &job);
     outcome_wait_for(o, half_done);
     cairn__engine_cancel(h->engine, o->id);
@@ -243,7 +243,7 @@ static void cancelling_in_the_middle_keeps_the_prefix(void **state)
     assert_int_equal(o->last.type, CAIRN__EVENT_END);
     assert_int_equal(o->last.finish, CAIRN__FINISH_CANCELED);
     assert_int_equal(o->n_texts, 0);
-    assert_in_range(o->last.n_done, 320, 576);
+    assert_in_range(o->last.n_done, 128, 256);
     outcome *again = harness_run(h, &job);
     assert_int_equal(again->last.n_cached, o->last.n_done);
     assert_int_equal(again->last.n_generated, 2);
@@ -256,13 +256,13 @@ static void cancelling_an_answer_keeps_what_was_said(void **state)
 {
     harness   *h = engine_of(state);
     int32_t   *tokens = made_up_tokens(h, 64, 0, 7);
-    cairn__job job = {.tokens = tokens, .n_tokens = 64, .max_tokens = 900, .ignore_eos = true};
+    cairn__job job = {.tokens = tokens, .n_tokens = 64, .max_tokens = 440, .ignore_eos = true};
     outcome   *o = harness_submit(h, &job);
     outcome_wait_for(o, outcome_has_text);
     cairn__engine_cancel(h->engine, o->id);
     outcome_wait(o);
     assert_int_equal(o->last.finish, CAIRN__FINISH_CANCELED);
-    assert_in_range(o->last.n_generated, 1, 899);
+    assert_in_range(o->last.n_generated, 1, 439);
     outcome *next = harness_run(h, &(cairn__job){.tokens = tokens, .n_tokens = 64});
     assert_int_equal(next->last.n_cached, 63);
     outcome_destroy(o);
@@ -288,12 +288,12 @@ static void wait_until_running(harness *h)
 static void cancelling_a_queued_request_disturbs_nobody(void **state)
 {
     harness   *h = engine_of(state);
-    int32_t   *a = made_up_tokens(h, 640, 0, 8), *b = made_up_tokens(h, 30, 0, 9);
-    cairn__job long_job = {.tokens = a, .n_tokens = 640, .max_tokens = 3, .ignore_eos = true};
+    int32_t   *a = made_up_tokens(h, 320, 0, 8), *b = made_up_tokens(h, 30, 0, 9);
+    cairn__job long_job = {.tokens = a, .n_tokens = 320, .max_tokens = 3, .ignore_eos = true};
     cairn__job short_job = {.tokens = b, .n_tokens = 30, .max_tokens = 3, .ignore_eos = true};
     outcome   *running = harness_submit(h, &long_job);
     wait_until_running(h);
-    outcome   *second = harness_submit(h, &short_job), *third = harness_submit(h, &short_job);
+    outcome *second = harness_submit(h, &short_job), *third = harness_submit(h, &short_job);
     outcome_wait_for(third, is_queued);
     cairn__engine_cancel(h->engine, second->id);
     outcome_wait(second);
@@ -319,8 +319,8 @@ static void cancelling_a_queued_request_disturbs_nobody(void **state)
 static void a_full_queue_says_so(void **state)
 {
     harness   *h = engine_of(state);
-    int32_t   *tokens = made_up_tokens(h, 640, 0, 10);
-    cairn__job job = {.tokens = tokens, .n_tokens = 640};
+    int32_t   *tokens = made_up_tokens(h, 320, 0, 10);
+    cairn__job job = {.tokens = tokens, .n_tokens = 320};
     outcome   *running = harness_submit(h, &job);
     wait_until_running(h);
     outcome *o[2] = {harness_submit(h, &job), harness_submit(h, &job)};
@@ -367,13 +367,13 @@ static void stopping_has_a_limit(void **state)
 {
     harness   *h = engine_of(state);
     int32_t   *tokens = made_up_tokens(h, 64, 0, 12);
-    cairn__job job = {.tokens = tokens, .n_tokens = 64, .max_tokens = 900, .ignore_eos = true};
+    cairn__job job = {.tokens = tokens, .n_tokens = 64, .max_tokens = 440, .ignore_eos = true};
     outcome   *o = harness_submit(h, &job);
     outcome_wait_for(o, outcome_has_text);
     cairn__engine_stop(h->engine, 50);
     assert_true(o->over);
     assert_int_equal(o->last.finish, CAIRN__FINISH_CANCELED);
-    assert_true(o->last.n_generated < 900);
+    assert_true(o->last.n_generated < 440);
     cairn__engine_stats stats;
     cairn__engine_get_stats(h->engine, &stats);
     assert_int_equal(stats.jobs, 1);

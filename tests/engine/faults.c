@@ -5,8 +5,8 @@
 
 #define N 200u
 
-static _Atomic int fail_at, fail_count; /* call number from 1; how many from there */
-static _Atomic int n_calls;
+static _Atomic int  fail_at, fail_count; /* call number from 1; how many from there */
+static _Atomic int  n_calls;
 static cairn_status failure;
 
 cairn_status __real_cairn__decode(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t pos,

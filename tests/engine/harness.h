@@ -57,7 +57,7 @@ static inline bool harness_logged(const char *part)
 
 static inline void harness_wait_logged(const char *part)
 {
-    for (int i = 0; i < 6000 && !harness_logged(part); i++)
+    for (int i = 0; i < 18000 && !harness_logged(part); i++)
         usleep(10000);
     if (!harness_logged(part))
         fail_msg("never said: %s", part);
@@ -144,12 +144,12 @@ static inline outcome *harness_submit(harness *h, const cairn__job *job)
     return o;
 }
 
-/* Waits until test(o) holds, at most a minute. */
+/* Waits until test(o) holds, at most three minutes. */
 static inline void outcome_wait_for(outcome *o, bool (*test)(const outcome *o))
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += 60;
+    until.tv_sec += 180;
     pthread_mutex_lock(&o->mutex);
     int code = 0;
     while (!test(o) && code == 0)

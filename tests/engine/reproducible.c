@@ -6,12 +6,12 @@
  * else equal bits here would prove nothing. */
 #include "harness.h"
 
-#define GRID 64u
-#define N_PROMPT 300u
+#define GRID 32u
+#define N_PROMPT 150u
 #define N_ANSWER 12u
 
-static const cairn__runtime_options reproducible = {.n_ctx = 1024, .n_batch = GRID, .reproducible = true};
-static const cairn__runtime_options ordinary = {.n_ctx = 1024, .n_batch = GRID, .n_seq = 2};
+static const cairn__runtime_options reproducible = {.n_ctx = 512, .n_batch = GRID, .reproducible = true};
+static const cairn__runtime_options ordinary = {.n_ctx = 512, .n_batch = GRID, .n_seq = 2};
 
 static outcome *ask(harness *h, const int32_t *tokens, uint32_t n)
 {
@@ -21,7 +21,7 @@ static outcome *ask(harness *h, const int32_t *tokens, uint32_t n)
                       .ignore_eos = true,
                       .want_logprobs = true,
                       .n_top_logprobs = 20};
-    outcome *o = harness_run(h, &job);
+    outcome   *o = harness_run(h, &job);
     assert_int_equal(o->last.type, CAIRN__EVENT_END);
     assert_int_equal(o->n_infos, N_ANSWER);
     return o;
@@ -64,13 +64,13 @@ static harness *opened(void **state)
 static void the_same_again_and_after_others(void **state)
 {
     harness *h = opened(state);
-    int32_t *tokens = made_up_tokens(h, N_PROMPT, 0, 1), *other = made_up_tokens(h, 190, 0, 2);
+    int32_t *tokens = made_up_tokens(h, N_PROMPT, 0, 1), *other = made_up_tokens(h, 90, 0, 2);
     outcome *cold = ask_cold(tokens, N_PROMPT);
     assert_same(h, tokens, N_PROMPT, 0, cold);
-    assert_same(h, tokens, N_PROMPT, 256, cold);
-    outcome_destroy(ask(h, other, 190));
+    assert_same(h, tokens, N_PROMPT, 128, cold);
+    outcome_destroy(ask(h, other, 90));
     assert_same(h, tokens, N_PROMPT, 0, cold); /* the other one took all cells */
-    assert_same(h, tokens, N_PROMPT, 256, cold);
+    assert_same(h, tokens, N_PROMPT, 128, cold);
     outcome_destroy(cold);
     free(tokens);
     free(other);
@@ -80,11 +80,11 @@ static void the_same_again_and_after_others(void **state)
 static void after_a_partial_reuse(void **state)
 {
     harness *h = opened(state);
-    int32_t *a = made_up_tokens(h, N_PROMPT, 150, 1), *b = made_up_tokens(h, N_PROMPT, 150, 2);
+    int32_t *a = made_up_tokens(h, N_PROMPT, 75, 1), *b = made_up_tokens(h, N_PROMPT, 75, 2);
     outcome *cold_a = ask_cold(a, N_PROMPT), *cold_b = ask_cold(b, N_PROMPT);
     assert_same(h, a, N_PROMPT, 0, cold_a);
-    assert_same(h, b, N_PROMPT, 128, cold_b);
-    assert_same(h, a, N_PROMPT, 128, cold_a);
+    assert_same(h, b, N_PROMPT, 64, cold_b);
+    assert_same(h, a, N_PROMPT, 64, cold_a);
     outcome_destroy(cold_a);
     outcome_destroy(cold_b);
     free(a);
@@ -100,9 +100,9 @@ static void after_a_turn_of_conversation(void **state)
     outcome *first = ask(h, tokens, N_PROMPT);
     for (uint32_t i = 0; i < N_ANSWER; i++)
         tokens[N_PROMPT + i] = first->infos[i].token;
-    outcome *cold = ask_cold(tokens, 400);
-    assert_same(h, tokens, 400, 256, cold);
-    assert_same(h, tokens, 400, 384, cold);
+    outcome *cold = ask_cold(tokens, 200);
+    assert_same(h, tokens, 200, 128, cold);
+    assert_same(h, tokens, 200, 192, cold);
     outcome_destroy(first);
     outcome_destroy(cold);
     free(tokens);

@@ -269,7 +269,7 @@ static void a_lazy_grammar_sleeps_until_its_trigger(void **state)
                                        .grammar_lazy = true,
                                        .trigger_patterns = patterns,
                                        .n_trigger_patterns = 1};
-    cairn__sampler *s = sampler_with(params, NULL, 0);
+    cairn__sampler          *s = sampler_with(params, NULL, 0);
     logits[hello] = 5.0f;
     for (int i = 0; i < 3; i++)
         assert_int_equal(cairn__sampler_pick(s, logits), hello);
@@ -305,10 +305,8 @@ static void a_trigger_that_its_grammar_refuses_ends_nothing(void **state)
     flat(0.0f);
     static const char *const patterns[] = {"hello"};
     int32_t                  hello = token_of("hello");
-    cairn__sampling          params = {.grammar = "root ::= \"x\"",
-                                       .grammar_lazy = true,
-                                       .trigger_patterns = patterns,
-                                       .n_trigger_patterns = 1};
+    cairn__sampling          params = {
+                 .grammar = "root ::= \"x\"", .grammar_lazy = true, .trigger_patterns = patterns, .n_trigger_patterns = 1};
     cairn__sampler *s = sampler_with(params, NULL, 0);
     logits[hello] = 5.0f;
     for (int i = 0; i < 3; i++)
@@ -326,7 +324,7 @@ static void text_without_a_trigger_may_be_long(void **state)
                                        .grammar_lazy = true,
                                        .trigger_patterns = patterns,
                                        .n_trigger_patterns = 1};
-    cairn__sampler *s = sampler_with(params, NULL, 0);
+    cairn__sampler          *s = sampler_with(params, NULL, 0);
     logits[hello] = 5.0f;
     for (int i = 0; i < 2000; i++)
         assert_int_equal(cairn__sampler_pick(s, logits), hello);
@@ -359,13 +357,11 @@ static void what_does_not_parse_is_refused(void **state)
     (void)state;
     flat(0.0f);
     static const char *const bad_pattern[] = {"(["};
-    cairn__sampling          cases[] = {{.grammar = "root ::= ("},
-                                        {.grammar = "nothing here"},
-                                        {.grammar = "root ::= missing"},
-                                        {.grammar = "root ::= \"a\"",
-                                         .grammar_lazy = true,
-                                         .trigger_patterns = bad_pattern,
-                                         .n_trigger_patterns = 1}};
+    cairn__sampling          cases[] = {
+                 {.grammar = "root ::= ("},
+                 {.grammar = "nothing here"},
+                 {.grammar = "root ::= missing"},
+                 {.grammar = "root ::= \"a\"", .grammar_lazy = true, .trigger_patterns = bad_pattern, .n_trigger_patterns = 1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cairn__sampler *s = NULL;
         assert_int_equal(cairn__sampler_create(rt, &cases[i], NULL, 0, &s), CAIRN_EINVAL);

@@ -68,7 +68,7 @@ static void nothing_shared_takes_an_empty_sequence(void **state)
 
 static void nothing_shared_and_all_taken_takes_the_oldest(void **state)
 {
-    cairn__sequences *seqs = *state;
+    cairn__sequences    *seqs = *state;
     static const int32_t other[5] = {7, 7, 7, 7, 7};
     hold(seqs, 0, system_a, 50, 0);
     hold(seqs, 1, system_b, 50, 0);

@@ -69,7 +69,7 @@ static outcome *ask(site *s, const int32_t *tokens, uint32_t n)
                       .ignore_eos = true,
                       .want_logprobs = true,
                       .n_top_logprobs = 20};
-    outcome *o = harness_run(&s->h, &job);
+    outcome   *o = harness_run(&s->h, &job);
     assert_int_equal(o->last.type, CAIRN__EVENT_END);
     return o;
 }
