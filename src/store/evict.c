@@ -152,22 +152,27 @@ static void rebuild(cairn_store *store)
     store->evictor = cairn__forest_build(store);
 }
 
-/* Told to the ledger at once: a count that comes after must not see the same bytes
- * gone twice. */
-static uint64_t account(cairn_store *store, uint64_t freed)
+/* What goes is told to the ledger at once, with the count that it is based on: the
+ * same bytes must not be gone twice. */
+static uint64_t evict_some(cairn_store *store, uint64_t bytes)
 {
-    cairn__ledger_freed(store->ledger, freed);
+    uint64_t last_count = cairn__ledger_last_count(store->ledger);
+    uint64_t freed = store->evictor ? evict_known(store, store->evictor, bytes) : 0;
+    cairn__ledger_freed(store->ledger, freed, last_count);
     return freed;
 }
 
-static uint64_t evict_some(cairn_store *store, uint64_t bytes)
+static uint64_t empty_quarantine(cairn_store *store)
 {
-    return store->evictor ? account(store, evict_known(store, store->evictor, bytes)) : 0;
+    uint64_t last_count = cairn__ledger_last_count(store->ledger);
+    uint64_t freed = cairn__quarantine_trim(&store->root, 0);
+    cairn__ledger_freed(store->ledger, freed, last_count);
+    return freed;
 }
 
 uint64_t cairn__evict(cairn_store *store, uint64_t bytes)
 {
-    uint64_t freed = account(store, cairn__quarantine_trim(&store->root, 0));
+    uint64_t freed = empty_quarantine(store);
     bool     fresh = is_stale(store->evictor);
     if (freed >= bytes)
         return freed;

@@ -61,6 +61,7 @@ struct cairn_store {
     cairn__counters  counters;
     /* Freed by lookups; they don't wait for the ledger's lock, the writer passes it on. */
     atomic_uint_fast64_t freed_bytes;
+    uint64_t             freed_since; /* the writer's: last count when it passed them on */
 
     pthread_mutex_t lock;
     pthread_cond_t  work; /* to the writer: something to do; to the janitor: stop */

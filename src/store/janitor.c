@@ -21,13 +21,14 @@ cairn_status cairn__store_scan(cairn_store *store, cairn__scan_request request, 
     request.now_ns = cairn__wall_ns();
     request.grace_ns = GRACE_NS;
     pthread_mutex_lock(&store->scan_lock);
-    bool counting = count && cairn__ledger_count_begin(store->ledger, &count_id) == CAIRN_OK;
+    uint64_t last_count = cairn__ledger_last_count(store->ledger);
+    bool     counting = count && cairn__ledger_count_begin(store->ledger, &count_id) == CAIRN_OK;
     request.stat_files |= counting;
     cairn_status status = cairn__scan(&store->root, &request, &result);
     if (counting)
         cairn__ledger_count_end(store->ledger, count_id, result.total_bytes, !status && result.complete);
     else
-        cairn__ledger_freed(store->ledger, result.freed_bytes);
+        cairn__ledger_freed(store->ledger, result.freed_bytes, last_count);
     pthread_mutex_unlock(&store->scan_lock);
     *ret_counted = counting && !status && result.complete;
     *ret_result = result;

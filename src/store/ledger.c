@@ -50,6 +50,7 @@ typedef struct image {
     uint32_t flags;
     uint32_t count_slot; /* whose count is running */
     uint64_t used, count_id, count_added, boot_id;
+    uint64_t last_count; /* id of the last complete one, 0: none */
     slot     slots[N_SLOTS];
 } image;
 
@@ -61,9 +62,9 @@ struct cairn__ledger {
     bool            booted; /* boot_id was compared */
     int             slot;   /* -1: none */
     uint64_t        reserved;
-    int64_t         owed;   /* change of used that could not be written yet */
-    bool            unsure; /* a write failed: who knows what the file says */
-    uint64_t        total;  /* as last seen */
+    uint64_t        owed;              /* to be added to used, could not be written yet */
+    bool            overstated;        /* something freed could not be written */
+    uint64_t        total, last_count; /* as last seen */
 };
 
 /* ---- the block ---- */
@@ -80,6 +81,7 @@ static void encode(const image *im, uint8_t buf[LEDGER_SIZE])
     cairn__put_u32(buf + 40, im->flags);
     cairn__put_u32(buf + 44, im->count_slot);
     cairn__put_u64(buf + 48, im->boot_id);
+    cairn__put_u64(buf + 56, im->last_count);
     for (uint32_t i = 0; i < N_SLOTS; i++) {
         cairn__put_u64(buf + HEADER_SIZE + i * SLOT_SIZE, im->slots[i].reserved);
         cairn__put_u32(buf + HEADER_SIZE + i * SLOT_SIZE + 8, im->slots[i].pid);
@@ -100,6 +102,7 @@ static bool decode(const uint8_t buf[LEDGER_SIZE], image *im)
     im->flags = cairn__get_u32(buf + 40);
     im->count_slot = cairn__get_u32(buf + 44);
     im->boot_id = cairn__get_u64(buf + 48);
+    im->last_count = cairn__get_u64(buf + 56);
     for (uint32_t i = 0; i < N_SLOTS; i++) {
         im->slots[i].reserved = cairn__get_u64(buf + HEADER_SIZE + i * SLOT_SIZE);
         im->slots[i].pid = cairn__get_u32(buf + HEADER_SIZE + i * SLOT_SIZE + 8);
@@ -212,8 +215,6 @@ static void load(cairn__ledger *ledger, image *im)
     uint8_t buf[LEDGER_SIZE];
     memset(im, 0, sizeof(*im)); /* new or damaged: used is unknown */
     bool good = cairn__read_at(ledger->fd, buf, sizeof(buf), 0) == CAIRN_OK && decode(buf, im);
-    if (ledger->unsure) /* else what is owed could be taken off twice */
-        im->flags &= ~FLAG_KNOWN;
     /* Asked once: two hosts that share a root would else count for ever. */
     if (!good || (!ledger->booted && im->boot_id != ledger->boot_id)) {
         im->flags &= ~FLAG_KNOWN;
@@ -241,15 +242,13 @@ static cairn_status begin(cairn__ledger *ledger, image *im)
     return CAIRN_OK;
 }
 
-static void apply_owed(cairn__ledger *ledger, image *im)
+static void apply_owed(const cairn__ledger *ledger, image *im)
 {
-    if (ledger->owed > 0) {
-        im->used = plus(im->used, (uint64_t)ledger->owed);
-        if (im->count_id)
-            im->count_added = plus(im->count_added, (uint64_t)ledger->owed);
-    } else {
-        im->used = minus(im->used, (uint64_t)-ledger->owed);
-    }
+    im->used = plus(im->used, ledger->owed);
+    if (im->count_id)
+        im->count_added = plus(im->count_added, ledger->owed);
+    if (ledger->overstated)
+        im->flags |= FLAG_WANTED;
 }
 
 static cairn_status write_image(cairn__ledger *ledger, image *im)
@@ -260,10 +259,11 @@ static cairn_status write_image(cairn__ledger *ledger, image *im)
     apply_owed(ledger, im);
     encode(im, buf);
     cairn_status status = cairn__write_at(ledger->fd, buf, sizeof(buf), 0);
-    ledger->unsure = status != CAIRN_OK;
-    if (!status) {
+    if (!status) { /* else what is owed may be added twice, which is too much and no harm */
         ledger->owed = 0;
+        ledger->overstated = false;
         ledger->total = total_of(im);
+        ledger->last_count = im->last_count;
     }
     return status;
 }
@@ -361,26 +361,39 @@ cairn_status cairn__ledger_reserve(cairn__ledger *ledger, uint64_t bytes, uint64
     return status;
 }
 
-static void change(cairn__ledger *ledger, uint64_t unreserve_bytes, int64_t used_bytes)
+void cairn__ledger_commit(cairn__ledger *ledger, uint64_t reserved_bytes, uint64_t used_bytes)
 {
     image im;
     pthread_mutex_lock(&ledger->lock);
-    ledger->reserved = minus(ledger->reserved, unreserve_bytes);
-    ledger->owed += used_bytes;
+    ledger->reserved = minus(ledger->reserved, reserved_bytes);
+    ledger->owed = plus(ledger->owed, used_bytes);
     pthread_mutex_unlock(&ledger->lock);
     if (begin(ledger, &im) == CAIRN_OK)
         (void)!finish(ledger, &im);
 }
 
-void cairn__ledger_commit(cairn__ledger *ledger, uint64_t reserved_bytes, uint64_t used_bytes)
+static void note_overstated(cairn__ledger *ledger)
 {
-    change(ledger, reserved_bytes, (int64_t)used_bytes);
+    pthread_mutex_lock(&ledger->lock);
+    ledger->overstated = true;
+    pthread_mutex_unlock(&ledger->lock);
 }
 
-void cairn__ledger_freed(cairn__ledger *ledger, uint64_t bytes)
+void cairn__ledger_freed(cairn__ledger *ledger, uint64_t bytes, uint64_t last_count)
 {
-    if (bytes)
-        change(ledger, 0, -(int64_t)bytes);
+    image im;
+    if (!bytes)
+        return;
+    if (begin(ledger, &im) != CAIRN_OK) {
+        note_overstated(ledger);
+        return;
+    }
+    if (im.last_count == last_count)
+        im.used = minus(im.used, bytes);
+    else
+        im.flags |= FLAG_WANTED; /* used is of a count that may have missed them: not twice */
+    if (finish(ledger, &im) != CAIRN_OK)
+        note_overstated(ledger);
 }
 
 /* ---- counting ---- */
@@ -433,19 +446,37 @@ void cairn__ledger_count_end(cairn__ledger *ledger, uint64_t count_id, uint64_t 
         if (complete) {
             im.used = plus(total_bytes, im.count_added);
             im.flags = FLAG_KNOWN;
+            im.last_count = count_id;
         }
     }
     (void)!finish(ledger, &im);
 }
 
-uint64_t cairn__ledger_total(cairn__ledger *ledger)
+/* Without the lock, so of a file that may be half written: then as last seen. */
+static void look(cairn__ledger *ledger)
 {
     uint8_t buf[LEDGER_SIZE];
     image   im;
+    if (ledger->fd < 0 || cairn__read_at(ledger->fd, buf, sizeof(buf), 0) != CAIRN_OK || !decode(buf, &im))
+        return;
+    ledger->total = total_of(&im);
+    ledger->last_count = im.last_count;
+}
+
+uint64_t cairn__ledger_total(cairn__ledger *ledger)
+{
     pthread_mutex_lock(&ledger->lock);
-    if (ledger->fd >= 0 && cairn__read_at(ledger->fd, buf, sizeof(buf), 0) == CAIRN_OK && decode(buf, &im))
-        ledger->total = total_of(&im);
+    look(ledger);
     uint64_t total = ledger->total;
     pthread_mutex_unlock(&ledger->lock);
     return total;
+}
+
+uint64_t cairn__ledger_last_count(cairn__ledger *ledger)
+{
+    pthread_mutex_lock(&ledger->lock);
+    look(ledger);
+    uint64_t last_count = ledger->last_count;
+    pthread_mutex_unlock(&ledger->lock);
+    return last_count;
 }

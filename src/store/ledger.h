@@ -32,7 +32,11 @@ CAIRN_MUST_USE cairn_status cairn__ledger_reserve(cairn__ledger *ledger, uint64_
 /* A reservation became `used_bytes` on disk. Never fails: what can't be written
  * now goes with the next change. */
 void cairn__ledger_commit(cairn__ledger *ledger, uint64_t reserved_bytes, uint64_t used_bytes);
-void cairn__ledger_freed(cairn__ledger *ledger, uint64_t bytes);
+/* Files of `bytes` were removed since cairn__ledger_last_count() gave `last_count`.
+ * When a count was completed in between it may not have seen them: then nothing is
+ * subtracted, and a count wanted. */
+void     cairn__ledger_freed(cairn__ledger *ledger, uint64_t bytes, uint64_t last_count);
+uint64_t cairn__ledger_last_count(cairn__ledger *ledger); /* takes no lock */
 
 /* True when used is unknown, or known to be too much. */
 bool cairn__ledger_wants_count(cairn__ledger *ledger);

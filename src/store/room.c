@@ -25,7 +25,10 @@ void cairn__store_block(cairn_store *store, bool low_space)
 /* What lookups freed goes to the ledger here, so that they never wait for it. */
 static void pass_on_freed(cairn_store *store)
 {
-    cairn__ledger_freed(store->ledger, atomic_exchange_explicit(&store->freed_bytes, 0, memory_order_relaxed));
+    uint64_t now = cairn__ledger_last_count(store->ledger); /* before: what is freed after this is passed on next time */
+    uint64_t freed = atomic_exchange_explicit(&store->freed_bytes, 0, memory_order_relaxed);
+    cairn__ledger_freed(store->ledger, freed, store->freed_since);
+    store->freed_since = now;
 }
 
 static bool is_stopping(cairn_store *store)

@@ -84,6 +84,8 @@ static cairn_status open_tier(cairn_store *store, const char *path, cairn_error 
     status = cairn__listings_create(&store->listings);
     if (!status)
         status = cairn__ledger_open(store->root.fd, &store->ledger);
+    if (!status)
+        store->freed_since = cairn__ledger_last_count(store->ledger);
     if (status)
         return say(error, status,
                    "cannot use the file ledger in the cache directory %s: %s; make it writable, on a file system "

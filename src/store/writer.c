@@ -143,8 +143,9 @@ static void unlink_short(cairn_store *store, int folder_fd, const cairn__page_na
     cairn__page_name_format(name, text);
     if (cairn__store_is_pinned(store, name->key)) /* its blocks would stay in use, uncounted */
         return;
+    uint64_t last_count = cairn__ledger_last_count(store->ledger);
     if (cairn__stat(folder_fd, text, &info) == CAIRN_OK && cairn__unlink(folder_fd, text) == CAIRN_OK)
-        cairn__ledger_freed(store->ledger, info.disk_bytes);
+        cairn__ledger_freed(store->ledger, info.disk_bytes, last_count);
 }
 
 static void supersede(cairn_store *store, const item *it)
