@@ -5,6 +5,7 @@
 #   clang      the second compiler           tidy     clang-tidy
 #   cppcheck   cppcheck                      analyzer gcc -fanalyzer
 #   fuzz       each fuzzer for some seconds, and the canary
+#   faults     every call of the store fails; CAIRN_CRASH_POINTS (20,000) power cuts
 # All steps run, also after a failure; the last line counts them. Called by
 # ./dev check, which installs what is needed and names llama.cpp and models.
 set -eu
@@ -65,9 +66,18 @@ step_analyzer() {
         -O1 -fanalyzer -Wno-analyzer-malloc-leak -Wno-analyzer-use-of-uninitialized-value -Werror -c -o /dev/null
 }
 
+step_faults() {
+    configure_and_build clang || return 1
+    CAIRN_CRASH_POINTS=${CAIRN_CRASH_POINTS:-20000}
+    export CAIRN_CRASH_POINTS
+    tests_in build-clang -L fault || return 1
+    grep -E 'crash points in|calls failed' build-clang/Testing/Temporary/LastTest.log
+    unset CAIRN_CRASH_POINTS
+}
+
 step_fuzz() { configure_and_build fuzz && scripts/fuzz-smoke.sh build-fuzz "${CAIRN_FUZZ_SECONDS:-20}"; }
 
-all="tree shell tidy cppcheck analyzer clang asan tsan fuzz"
+all="tree shell tidy cppcheck analyzer clang faults asan tsan fuzz"
 passed=0 failed=
 for step in ${*:-$all}; do
     case " $all " in *" $step "*) ;; *) die "no step $step; there are: $all" ;; esac
