@@ -19,6 +19,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -62,9 +63,11 @@ struct cairn__ledger {
     bool            booted; /* boot_id was compared */
     int             slot;   /* -1: none */
     uint64_t        reserved;
-    uint64_t        owed;              /* to be added to used, could not be written yet */
-    bool            overstated;        /* something freed could not be written */
-    uint64_t        total, last_count; /* as last seen */
+    uint64_t        owed;       /* to be added to used, could not be written yet */
+    bool            overstated; /* something freed could not be written */
+    uint64_t        last_count; /* as last seen */
+
+    atomic_uint_fast64_t total; /* likewise; read without the lock */
 };
 
 /* ---- the block ---- */
@@ -262,7 +265,7 @@ static cairn_status write_image(cairn__ledger *ledger, image *im)
     if (!status) { /* else what is owed may be added twice, which is too much and no harm */
         ledger->owed = 0;
         ledger->overstated = false;
-        ledger->total = total_of(im);
+        atomic_store(&ledger->total, total_of(im));
         ledger->last_count = im->last_count;
     }
     return status;
@@ -459,17 +462,18 @@ static void look(cairn__ledger *ledger)
     image   im;
     if (ledger->fd < 0 || cairn__read_at(ledger->fd, buf, sizeof(buf), 0) != CAIRN_OK || !decode(buf, &im))
         return;
-    ledger->total = total_of(&im);
+    atomic_store(&ledger->total, total_of(&im));
     ledger->last_count = im.last_count;
 }
 
+/* Whoever asks for numbers must not wait for a disk that hangs under a transaction. */
 uint64_t cairn__ledger_total(cairn__ledger *ledger)
 {
-    pthread_mutex_lock(&ledger->lock);
-    look(ledger);
-    uint64_t total = ledger->total;
-    pthread_mutex_unlock(&ledger->lock);
-    return total;
+    if (pthread_mutex_trylock(&ledger->lock) == 0) {
+        look(ledger);
+        pthread_mutex_unlock(&ledger->lock);
+    }
+    return atomic_load(&ledger->total);
 }
 
 uint64_t cairn__ledger_last_count(cairn__ledger *ledger)

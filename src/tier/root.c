@@ -114,7 +114,7 @@ static void sync_parent(const char *path)
     char *slash = copy ? strrchr(copy, '/') : NULL;
     int   fd = -1;
     if (slash) {
-        slash[slash == copy] = 0; /* "/" itself keeps its slash */
+        slash[slash == copy] = 0;         /* "/" itself keeps its slash */
         char *through = join(copy, "/."); /* the last component may be a link that the user made */
         if (through && cairn__open_dir(AT_FDCWD, through, &fd) == CAIRN_OK)
             (void)!cairn__sync_dir(fd);

@@ -8,10 +8,11 @@
 #include <string.h>
 #include <time.h>
 
-_Thread_local bool fault_included;
+_Thread_local bool        fault_included;
 static _Thread_local bool is_code_thread; /* started by the code under test: always included */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t  disarmed = PTHREAD_COND_INITIALIZER;
 static fault_plan      plan;
 static bool            armed;
 static uint64_t        n_seen, n_fired;
@@ -42,6 +43,15 @@ uint64_t fault_disarm(void)
     armed = false;
     clock_shift_s = 0;
     uint64_t n = n_fired;
+    pthread_cond_broadcast(&disarmed);
+    pthread_mutex_unlock(&mutex);
+    return n;
+}
+
+uint64_t fault_n_fired(void)
+{
+    pthread_mutex_lock(&mutex);
+    uint64_t n = n_fired;
     pthread_mutex_unlock(&mutex);
     return n;
 }
@@ -70,6 +80,11 @@ bool fault_hits(fault_kind kind, fault_effect *ret_effect)
     if (hit) {
         *ret_effect = primary ? plan.effect : FAULT_ERROR;
         errno = plan.error;
+    }
+    if (hit && plan.effect == FAULT_HANG) {
+        while (armed)
+            pthread_cond_wait(&disarmed, &mutex);
+        hit = false;
     }
     pthread_mutex_unlock(&mutex);
     return hit;

@@ -27,14 +27,15 @@
     } while (0)
 
 #define FAULT_KINDS(X)                                                                                                 \
-    X(OPEN) X(CREATE) X(CLOSE) X(READ) X(WRITE) X(SYNC) X(SYNC_DIR) X(START_WRITE) X(RENAME_NEW) X(RENAME) X(LINK)     \
-    X(UNLINK) X(RMDIR) X(CHMOD) X(MKDIR) X(STAT) X(FSTAT) X(TOUCH) X(LIST) X(SPACE) X(LOCK) X(RANDOM) X(MALLOC)        \
-    X(THREAD) X(CLOCK)
+    X(OPEN)                                                                                                            \
+    X(CREATE) X(CLOSE) X(READ) X(WRITE) X(SYNC) X(SYNC_DIR) X(START_WRITE) X(RENAME_NEW) X(RENAME) X(LINK) X(UNLINK)   \
+        X(RMDIR) X(CHMOD) X(MKDIR) X(STAT) X(FSTAT) X(TOUCH) X(LIST) X(SPACE) X(LOCK) X(RANDOM) X(MALLOC) X(THREAD)    \
+            X(CLOCK)
 typedef enum fault_kind {
 #define X(name) FAULT_##name,
     FAULT_KINDS(X)
 #undef X
-    FAULT_N_KINDS
+        FAULT_N_KINDS
 } fault_kind;
 const char *fault_kind_name(fault_kind kind);
 #define FAULT_MASK(kind) (UINT64_C(1) << (kind))
@@ -47,6 +48,7 @@ typedef enum fault_effect {
     FAULT_GARBLE,     /* one bit of what was read is wrong */
     FAULT_PAST,       /* the wall clock is set back by a day, from this call on */
     FAULT_FUTURE,     /* or forward */
+    FAULT_HANG,       /* it returns when the plan is disarmed, and has then happened */
 } fault_effect;
 
 typedef struct fault_plan {
@@ -61,7 +63,8 @@ typedef struct fault_plan {
 } fault_plan;
 
 void     fault_arm(const fault_plan *plan);
-uint64_t fault_disarm(void); /* how many calls failed */
+uint64_t fault_disarm(void);  /* how many calls failed */
+uint64_t fault_n_fired(void); /* until now */
 
 /* This thread's calls fail too while the expression runs. */
 extern _Thread_local bool fault_included;

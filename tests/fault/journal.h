@@ -47,8 +47,8 @@ int     journal_mkdir(int dir_fd, const char *name, mode_t mode);
 
 /* ---- replaying ---- */
 typedef struct crash_disk crash_disk;
-crash_disk *crash_disk_create(void);
-void        crash_disk_destroy(crash_disk *disk);
+crash_disk               *crash_disk_create(void);
+void                      crash_disk_destroy(crash_disk *disk);
 /* Applies event `i` (in order). Returns its name, for messages. */
 const char *crash_disk_apply(crash_disk *disk, size_t i);
 

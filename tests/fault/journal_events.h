@@ -6,8 +6,7 @@
 
 #define JOURNAL_NAME_SIZE 160u /* a page in quarantine has the longest */
 
-#define JOURNAL_TYPES(X)                                                                                               \
-    X(CREATE) X(MKDIR) X(WRITE) X(SYNC) X(RENAME) X(LINK) X(REMOVE) X(ROT) X(PROMISE)
+#define JOURNAL_TYPES(X) X(CREATE) X(MKDIR) X(WRITE) X(SYNC) X(RENAME) X(LINK) X(REMOVE) X(ROT) X(PROMISE)
 typedef enum journal_type {
 #define X(name) JOURNAL_##name,
     JOURNAL_TYPES(X)

@@ -219,11 +219,8 @@ typedef struct scenario {
 } scenario;
 
 static const scenario SCENARIOS[] = {
-    {"record", play_record, false},
-    {"evict", play_evict, false},
-    {"quarantine", play_quarantine, true},
-    {"failure", play_failure, false},
-    {"two", play_two, false},
+    {"record", play_record, false},   {"evict", play_evict, false}, {"quarantine", play_quarantine, true},
+    {"failure", play_failure, false}, {"two", play_two, false},
 };
 #define N_SCENARIOS (sizeof(SCENARIOS) / sizeof(SCENARIOS[0]))
 
@@ -337,7 +334,7 @@ static int teardown(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(record_, teardown), cmocka_unit_test_teardown(evict, teardown),
+        cmocka_unit_test_teardown(record_, teardown),    cmocka_unit_test_teardown(evict, teardown),
         cmocka_unit_test_teardown(quarantine, teardown), cmocka_unit_test_teardown(failure, teardown),
         cmocka_unit_test_teardown(two, teardown),
     };

@@ -236,7 +236,8 @@ static const scenario SUPERSEDE = {"supersede", prepare_short, run_supersede, GI
 static const scenario REOPEN = {"reopen", prepare_short, run_reopen, GIB, {[SHORT] = 40, [OTHER] = 48}, NULL};
 static const scenario QUARANTINE = {
     "quarantine", prepare_bad, run_quarantine, GIB, {[LONG] = 32, [FORK] = 32, [LATER] = 16}, NULL};
-static const scenario DEAD = {"dead", prepare_dead, run_reopen, GIB, {[LONG] = 72}, "another boot of the machine, 36 long"};
+static const scenario DEAD = {"dead", prepare_dead,  run_reopen,
+                              GIB,    {[LONG] = 72}, "another boot of the machine, 36 long"};
 
 /* ---- what can happen to a call ---- */
 
@@ -376,7 +377,7 @@ static uint64_t run_once(const world *prepared, const scenario *s, const fault_p
 }
 
 /* What a failure of the test says in addition. */
-static const scenario  *now_scenario;
+static const scenario *now_scenario;
 static fault_plan      now_plan; /* n 0: none */
 
 static void say_where(void)
@@ -473,9 +474,9 @@ static int teardown(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(record, teardown),     cmocka_unit_test_teardown(lookup, teardown),
-        cmocka_unit_test_teardown(evict, teardown),      cmocka_unit_test_teardown(supersede, teardown),
-        cmocka_unit_test_teardown(reopen, teardown),     cmocka_unit_test_teardown(quarantine, teardown),
+        cmocka_unit_test_teardown(record, teardown), cmocka_unit_test_teardown(lookup, teardown),
+        cmocka_unit_test_teardown(evict, teardown),  cmocka_unit_test_teardown(supersede, teardown),
+        cmocka_unit_test_teardown(reopen, teardown), cmocka_unit_test_teardown(quarantine, teardown),
         cmocka_unit_test_teardown(dead, teardown),
     };
     if (argc > 1)

@@ -157,7 +157,7 @@ cairn_status world_open(const world *w, cairn_store **ret_store)
 
 cairn_status world_put(const world *w, cairn_store *store, int sequence, bool *ret_published)
 {
-    bool              included = fault_included;
+    bool                   included = fault_included;
     const struct sequence *s = &w->sequences[sequence];
     fault_included = false;
     atomic_int        released = 0;
