@@ -306,6 +306,11 @@ static const mishap MISHAPS[] = {
 };
 #define N_MISHAPS (sizeof(MISHAPS) / sizeof(MISHAPS[0]))
 
+/* Kinds after whose failure there is something to be removed. */
+#define LEAVES_FILES                                                                                                   \
+    (FAULT_MASK(FAULT_CREATE) | FAULT_MASK(FAULT_WRITE) | FAULT_MASK(FAULT_SYNC) | FAULT_MASK(FAULT_SYNC_DIR) |        \
+     FAULT_MASK(FAULT_RENAME_NEW) | FAULT_MASK(FAULT_LOCK) | FAULT_MASK(FAULT_MALLOC))
+
 /* ---- one run ---- */
 
 static void expect_kept(const world *w, cairn_store *store, const scenario *s, bool loses)
@@ -395,7 +400,7 @@ static void say_where(void)
 
 static uint64_t next_n(uint64_t n)
 {
-    return n < 8 || getenv("CAIRN_CRASH_POINTS") ? n + 1 : n + 1 + n / 2;
+    return n < 8 || getenv("CAIRN_CRASH_POINTS") ? n + 1 : 2 * n;
 }
 
 static void drive(const world *prepared, const scenario *s, fault_plan plan, bool loses, totals *t)
@@ -430,7 +435,7 @@ static void campaign(const scenario *s)
             drive(&w, s, plan, m->loses, &t);
         plan.for_good = false;
         plan.also = FAULT_MASK(FAULT_UNLINK);
-        if (m->once && m->effect == FAULT_ERROR && m->error != EINTR)
+        if (m->once && m->effect == FAULT_ERROR && m->error != EINTR && (LEAVES_FILES & FAULT_MASK(m->kind)))
             drive(&w, s, plan, m->loses, &t);
     }
     /* A device of which nothing works any more. */
