@@ -86,8 +86,9 @@ configure() {
     rm -rf "$build"
     mkdir -p "$build"
     say "configuring llama.cpp ($flavour) in $build"
+    # -w: warnings about code that is not ours would bury the progress
     # shellcheck disable=SC2086 # one word per flag
-    cmake -G Ninja -S "$folder/src" -B "$build" $flags >"$build/configure.log" 2>&1 9>&- ||
+    CFLAGS="${CFLAGS:-} -w" CXXFLAGS="${CXXFLAGS:-} -w" cmake -G Ninja -S "$folder/src" -B "$build" $flags >"$build/configure.log" 2>&1 9>&- ||
         die "llama.cpp can't be configured: $(grep -m3 -A3 'CMake Error' "$build/configure.log"); all of it in $build/configure.log"
     stamp_text >"$stamp"
 }
