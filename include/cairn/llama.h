@@ -77,8 +77,8 @@ typedef struct cairn_llama_restored {
 } cairn_llama_restored;
 
 /* Brings KV for the longest stored prefix of tokens[0..n_tokens) into `seq`.
- * The sequence must hold positions 0..n_resident-1 of the same tokens, and
- * nothing else; n_resident may be 0. At most n_tokens - 1 are restored, so that
+ * The sequence must hold positions 0..n_resident-1 of the same tokens, without a
+ * gap, and nothing else; n_resident may be 0. At most n_tokens - 1 are restored, so that
  * the caller always decodes one token and gets logits. Never fails a request:
  * CAIRN_OK with n_tokens == n_resident is a miss. After an error of the runtime
  * the sequence holds exactly [0, ret->n_tokens).
@@ -87,8 +87,10 @@ CAIRN_API CAIRN_MUST_USE cairn_status cairn_llama_restore(cairn_llama *cache, ll
                                                           const llama_token *tokens, uint32_t n_tokens,
                                                           uint32_t n_resident, cairn_llama_restored *ret_restored);
 
-/* Offers the complete pages of [0, n_tokens), all decoded into `seq`, to the
- * store. Pages already stored cost one stat each; others are exported while the
+/* Offers the complete pages of [0, n_tokens), all decoded into `seq` at these
+ * positions and behind exactly these tokens, to the store. A sequence whose
+ * positions were changed (llama_memory_seq_add, _div: context shift) is not that,
+ * whatever its tokens read like, and must not be recorded any more. Pages already stored cost one stat each; others are exported while the
  * writer has room, the rest at the next call. Never fails a request.
  * In reproducible mode only pages whose grid chunk is complete are taken, and
  * n_tokens must count prefilled tokens alone. */

@@ -78,14 +78,15 @@ bool cairn__device_in_use(const cairn_llama_options *options, ggml_backend_dev_t
 /* Imports the blob of positions [first_pos, first_pos + n_cells) that lies in
  * blob[0..size) behind what `seq` holds; straight into it when `seq_is_empty`.
  * Errors, with seq as it was before (and empty if it was): CAIRN_ECORRUPT (not
- * the blob it should be), CAIRN_ENOSPC (the runtime refused it: no room). */
+ * the blob it should be), CAIRN_ENOSPC (the runtime refused it: no room),
+ * CAIRN_EINVAL (the scratch sequence holds something that is not ours). */
 CAIRN_MUST_USE cairn_status cairn__import(cairn_llama *cache, llama_seq_id seq, bool seq_is_empty, const uint8_t *blob,
                                           uint64_t size, uint32_t first_pos, uint32_t n_cells);
 
 /* Exports positions [first_pos, first_pos + n_cells) of `seq` into buf, which
  * has room for cairn__blob_size(n_cells). order[n_cells]: see
- * cairn__blob_check_order(). False when the blob is not what the layout says;
- * nothing is changed. */
+ * cairn__blob_check_order(). False when the blob is not what the layout says or
+ * the scratch sequence is in use; nothing is changed. */
 CAIRN_MUST_USE bool cairn__export(cairn_llama *cache, llama_seq_id seq, uint32_t first_pos, uint32_t n_cells,
                                   uint8_t *buf, uint32_t *order);
 

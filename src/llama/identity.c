@@ -195,6 +195,16 @@ static void override_line(const struct llama_model_kv_override *o, char *line, s
     snprintf(line, size, "%s=unknown", key);
 }
 
+/* Of two overrides of one key llama.cpp takes the first, so the other is not a
+ * part of the identity, and their order is no longer told after sorting. */
+static bool is_repeated(const struct llama_model_kv_override *overrides, uint32_t index)
+{
+    for (uint32_t i = 0; i < index; i++)
+        if (!strncmp(overrides[i].key, overrides[index].key, sizeof overrides[i].key))
+            return true;
+    return false;
+}
+
 static void set_overrides(builder *b)
 {
     const struct llama_model_kv_override *overrides = b->options->model_params->kv_overrides;
@@ -206,6 +216,8 @@ static void set_overrides(builder *b)
         b->status = CAIRN_ENOMEM;
     for (uint32_t i = 0; i < n && !b->status; i++) {
         char line[VALUE_SIZE];
+        if (is_repeated(overrides, i))
+            continue;
         override_line(&overrides[i], line, sizeof line);
         add_line(b, lines, &n_lines, line);
     }
@@ -264,19 +276,29 @@ static int has_rope_factors(const cairn_llama_options *options)
     return result;
 }
 
-/* The original context of the model, against which llama.cpp compares the
- * context size: metadata, else the training context. */
-static uint32_t original_context(const struct llama_model *model)
+static bool read_size(const struct llama_model *model, const char *architecture, const char *name, uint32_t *ret_size)
 {
-    char architecture[64] = "", key[128], value[64], *end;
+    char key[128], value[64], *end;
+    snprintf(key, sizeof key, "%s.%s", architecture, name);
+    if (llama_model_meta_val_str(model, key, value, sizeof value) <= 0)
+        return false;
+    unsigned long n = strtoul(value, &end, 10);
+    if (end == value || *end != 0)
+        return false;
+    *ret_size = (uint32_t)n;
+    return true;
+}
+
+/* The original context of the model, against which llama.cpp compares the
+ * context size: as the metadata says, else the training context. Not
+ * llama_model_n_ctx_train(): creating a context with a YaRN scale of its own
+ * changes what it returns, and not what is compared. */
+static bool original_context(const struct llama_model *model, uint32_t *ret_size)
+{
+    char architecture[64] = "";
     llama_model_meta_val_str(model, "general.architecture", architecture, sizeof architecture);
-    snprintf(key, sizeof key, "%s.rope.scaling.original_context_length", architecture);
-    if (llama_model_meta_val_str(model, key, value, sizeof value) > 0) {
-        unsigned long n = strtoul(value, &end, 10);
-        if (end != value && *end == 0)
-            return (uint32_t)n;
-    }
-    return (uint32_t)llama_model_n_ctx_train(model);
+    return read_size(model, architecture, "rope.scaling.original_context_length", ret_size) ||
+           read_size(model, architecture, "context_length", ret_size);
 }
 
 /* llama_model_meta_val_str() does not see overrides. */
@@ -297,9 +319,11 @@ static void set_rope_factors(builder *b)
         set(b, "rope.factors", "none");
         return;
     }
-    uint32_t n_ctx = llama_n_ctx_seq(b->cache->ctx);
-    set(b, "rope.factors", n_ctx > original_context(b->cache->model) ? "long" : "short");
-    if (has < 0 || overrides_context(b->options))
+    const uint32_t n_ctx = llama_n_ctx_seq(b->cache->ctx);
+    uint32_t       original = 0;
+    bool           known = original_context(b->cache->model, &original);
+    set(b, "rope.factors", n_ctx > original ? "long" : "short");
+    if (has < 0 || !known || overrides_context(b->options))
         set_i64(b, "rope.n_ctx", n_ctx); /* which set it selects is not certain: assume that any size matters */
 }
 

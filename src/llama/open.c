@@ -50,6 +50,19 @@ static cairn_status check_options(const cairn_llama_options *o, cairn_error *err
     return CAIRN_OK;
 }
 
+/* A digest of some of the shards would say the same of two models. */
+static cairn_status check_shards(const struct llama_model *model, const cairn_llama_options *o, cairn_error *error)
+{
+    char          value[32];
+    unsigned long n = 0;
+    if (llama_model_meta_val_str(model, "split.count", value, sizeof value) > 0)
+        n = strtoul(value, NULL, 10);
+    if (n > 1 && n != o->n_model_paths)
+        return fail(error, CAIRN_EINVAL, "the model has %lu shards and model_paths names %u: give all of them, in order", n,
+                    o->n_model_paths);
+    return CAIRN_OK;
+}
+
 static cairn_status check_context(const struct llama_model *model, const struct llama_context *ctx,
                                   const cairn_llama_options *o, cairn_error *error)
 {
@@ -158,6 +171,8 @@ cairn_status cairn_llama_open(struct llama_model *model, struct llama_context *c
     if (!model || !ctx || !options || !ret_cache)
         return fail(error, CAIRN_EINVAL, "model, context, options and the place for the result are required");
     cairn_status status = check_options(options, error);
+    if (!status)
+        status = check_shards(model, options, error);
     if (!status)
         status = check_context(model, ctx, options, error);
     if (status)

@@ -7,6 +7,12 @@
 
 #include <stdlib.h>
 
+/* Both directions empty the scratch sequence: not if somebody put something there. */
+static bool scratch_is_free(const cairn_llama *cache)
+{
+    return llama_memory_seq_pos_max(cache->memory, cache->scratch) < 0;
+}
+
 cairn_status cairn__import(cairn_llama *cache, llama_seq_id seq, bool seq_is_empty, const uint8_t *blob, uint64_t size,
                            uint32_t first_pos, uint32_t n_cells)
 {
@@ -14,6 +20,8 @@ cairn_status cairn__import(cairn_llama *cache, llama_seq_id seq, bool seq_is_emp
         return CAIRN_ECORRUPT;
     /* set_data empties its target first, so only an empty sequence is one. */
     llama_seq_id target = seq_is_empty ? seq : cache->scratch;
+    if (target != seq && !scratch_is_free(cache))
+        return CAIRN_EINVAL;
     if (llama_state_seq_set_data(cache->ctx, blob, size, target) != size) {
         llama_memory_seq_rm(cache->memory, target, -1, -1); /* a refused set can leave a part behind */
         return CAIRN_ENOSPC;
@@ -29,6 +37,8 @@ bool cairn__export(cairn_llama *cache, llama_seq_id seq, uint32_t first_pos, uin
                    uint32_t *order)
 {
     const uint64_t size = cairn__blob_size(cache->layout, n_cells);
+    if (seq != cache->scratch && !scratch_is_free(cache))
+        return false;
     if (seq != cache->scratch)
         llama_memory_seq_cp(cache->memory, seq, cache->scratch, (llama_pos)first_pos, (llama_pos)(first_pos + n_cells));
     bool ok = llama_state_seq_get_size(cache->ctx, cache->scratch) == size &&
