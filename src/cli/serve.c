@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 
 #define TEMPLATE_MAX_SIZE (4u << 20)
+#define AWAIT_STORE_MS 2000u /* hashes a model of 1 GB (1.3 GB/s a core); after that the address is worth more */
 
 typedef struct parts {
     cairn__serve_options options;
@@ -112,6 +113,25 @@ static cairn_status bind_address(parts *p, cairn__http **ret_http)
     return cairn__http_bind(&options, ret_http, &p->error);
 }
 
+/* Reproducible: whole pages only, so that a page larger than a grid step would
+ * lose more than a step of the shared prefix; and one must divide the other. */
+static cairn_status choose_page_size(parts *p, uint32_t *ret_page_tokens)
+{
+    const uint32_t n_ctx = p->options.runtime.n_ctx;
+    uint32_t       grid  = p->options.runtime.n_batch ? p->options.runtime.n_batch : CAIRN__BATCH_DEFAULT;
+    grid                 = n_ctx && n_ctx < grid ? n_ctx : grid;
+    *ret_page_tokens    = CAIRN_PAGE_TOKENS_DEFAULT;
+    if (!p->options.runtime.reproducible || grid % CAIRN_PAGE_TOKENS_DEFAULT == 0)
+        return CAIRN_OK;
+    *ret_page_tokens = grid;
+    if (grid % 16 == 0 && grid <= 4096)
+        return CAIRN_OK;
+    snprintf(p->error.text, sizeof p->error.text,
+             "--reproducible with a cache on disk needs a --batch that is a multiple of 256, or of 16 and at most "
+             "4096, not %u; choose another, or turn the cache off with --cache-disk off", grid);
+    return CAIRN_EINVAL;
+}
+
 static cairn_status open_store(parts *p)
 {
     cairn_store_options options = {.root          = p->options.cache_dir,
@@ -119,7 +139,9 @@ static cairn_status open_store(parts *p)
                                    .reserve_bytes = p->options.cache_reserve};
     if (p->options.cache_budget == CAIRN_BUDGET_OFF)
         return CAIRN_OK;
-    cairn_status status = cairn_store_open(&options, &p->store, &p->error);
+    cairn_status status = choose_page_size(p, &options.page_tokens);
+    if (status == CAIRN_OK)
+        status = cairn_store_open(&options, &p->store, &p->error);
     if (status != CAIRN_OK)
         return status;
     const char *root = cairn_store_root(p->store);
@@ -260,6 +282,8 @@ static cairn_status serve(parts *p, cairn__http *http_take)
         cairn__http_destroy(http_take);
         return status;
     }
+    if (p->store)
+        (void)cairn__engine_await_store(p->engine, AWAIT_STORE_MS); /* larger models are hashed while we serve */
     status = cairn__server_create(&options, &p->server, &p->error);
     if (status == CAIRN_OK)
         status = write_port_file(p, port);

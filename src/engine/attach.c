@@ -97,6 +97,18 @@ cairn_status cairn__engine_attach_store(cairn__engine *engine, cairn_store *stor
     return CAIRN_OK;
 }
 
+bool cairn__engine_await_store(cairn__engine *engine, uint32_t timeout_ms)
+{
+    const uint64_t until = cairn__monotonic_ns() + timeout_ms * 1000000ull;
+    pthread_mutex_lock(&engine->mutex);
+    cairn__attach_state *state = &engine->attach.state;
+    while ((*state == CAIRN__ATTACH_HASHING || *state == CAIRN__ATTACH_HASHED) && cairn__monotonic_ns() < until)
+        cairn__engine_wait(engine, 50);
+    bool settled = *state != CAIRN__ATTACH_HASHING && *state != CAIRN__ATTACH_HASHED;
+    pthread_mutex_unlock(&engine->mutex);
+    return settled;
+}
+
 static cairn__attach_state state_of(cairn__engine *engine)
 {
     pthread_mutex_lock(&engine->mutex);

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #define CTX_DEFAULT_MAX 32768u /* a larger default surprises by its memory: 131k tokens of a 8B model are 18 GB */
-#define BATCH_DEFAULT 512u     /* llama.cpp's ubatch default; larger gains little on CPU (unmeasured on GPU) */
 #define SEQ_DEFAULT 4u
 #define SEQ_MAX 255u /* llama.cpp allows 256 ids, one is the scratch sequence */
 
@@ -105,7 +104,7 @@ static void fill_context_params(cairn__runtime *rt, const cairn__runtime_options
                  "the context of %u tokens is longer than the %u the model was trained with; answers to long prompts "
                  "may be poor",
                  n_ctx, trained);
-    uint32_t n_batch = options->n_batch ? options->n_batch : BATCH_DEFAULT;
+    uint32_t n_batch = options->n_batch ? options->n_batch : CAIRN__BATCH_DEFAULT;
     /* One resident sequence is all that the reproducible mode allows to hold cells. */
     rt->n_seq = options->reproducible ? 1 : options->n_seq ? options->n_seq : SEQ_DEFAULT;
 

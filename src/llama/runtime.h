@@ -16,6 +16,9 @@ extern "C" {
 struct llama_model;
 typedef struct cairn__runtime cairn__runtime;
 
+/* Tokens per decode call: llama.cpp's own default; larger gains little on a CPU. */
+#define CAIRN__BATCH_DEFAULT 512u
+
 typedef enum cairn__kv_type { CAIRN__KV_F16, CAIRN__KV_Q8_0, CAIRN__KV_Q4_0, CAIRN__KV_F32, CAIRN__KV_BF16 } cairn__kv_type;
 
 typedef struct cairn__runtime_options { /* zero value = defaults */
