@@ -26,7 +26,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { MAX_RUNS = 3 }; /* one imported, two read ahead */
+enum {
+    MAX_RUNS = 3,  /* one imported, two read ahead */
+    FIRST_PART = 8 /* the first run is this part of a full one, see plan_run() */
+};
 
 typedef struct run run;
 
@@ -53,6 +56,7 @@ typedef struct restore {
     llama_seq_id       seq;
     const llama_token *tokens;
     uint32_t           n_pages;
+    uint32_t           next_tokens; /* size of the next run */
     uint32_t           at;    /* the sequence holds [0, at) */
     uint32_t           first; /* [first, at) came from the store, when bytes > 0 */
     cairn_miss         miss;  /* why it ends here; NONE: it doesn't yet */
@@ -234,17 +238,19 @@ static void accept_pages(restore *job, uint32_t n_pages, uint32_t end)
     }
 }
 
-/* Sets up the run that begins with `page`; returns the page after it. */
+/* Sets up the run that begins with `page`; returns the page after it. Runs grow
+ * from small to full ones: nothing is imported while the first one is read. */
 static uint32_t plan_run(restore *job, run *r, uint32_t page)
 {
-    const uint32_t limit = job->cache->run_tokens;
+    const uint32_t limit = job->next_tokens;
+    job->next_tokens = limit > job->cache->run_tokens / 2 ? job->cache->run_tokens : 2 * limit;
     r->restore = job;
     r->first_page = page;
     r->n_pages = r->n_cells = 0;
     r->start = cairn_pin_page(job->pin, page).start;
     for (; page < job->n_pages; page++) {
         const uint32_t used = cairn_pin_page(job->pin, page).used_tokens;
-        if (r->n_pages > 0 && used > limit - r->n_cells)
+        if (r->n_pages > 0 && r->n_cells + used > limit)
             break;
         r->n_cells += used;
         r->n_pages++;
@@ -254,13 +260,21 @@ static uint32_t plan_run(restore *job, run *r, uint32_t page)
 
 /* ---- the pipeline ---- */
 
+/* One buffer in any case; more only if they need not be made first, which takes
+ * longer than reading ahead gains. */
 static uint32_t acquire_stages(restore *job)
 {
-    uint32_t n = 0;
-    while (n < MAX_RUNS && (job->runs[n].stage = cairn__stage_acquire(job->cache->staging))) {
-        job->runs[n].tasks = malloc(sizeof *job->runs[n].tasks * job->cache->n_readers);
-        if (!job->runs[n++].tasks)
+    cairn__staging *staging = job->cache->staging;
+    uint32_t        n = 0;
+    while (n < MAX_RUNS && n < job->n_pages) {
+        run *r = &job->runs[n];
+        r->stage = n ? cairn__stage_acquire_ready(staging) : cairn__stage_acquire(staging);
+        if (!r->stage)
+            break;
+        r->tasks = malloc(sizeof *r->tasks * job->cache->n_readers);
+        if (!r->tasks)
             return 0; /* out of memory: released by the caller */
+        n++;
     }
     return n;
 }
@@ -277,6 +291,7 @@ static void run_pipeline(restore *job)
 {
     const uint32_t n_slots = acquire_stages(job);
     uint32_t       page = 0, started = 0, done = 0;
+    job->next_tokens = job->cache->run_tokens / FIRST_PART;
     if (n_slots == 0)
         job->miss = CAIRN_MISS_IO;
     while (n_slots > 0 && (done < started || page < job->n_pages)) {

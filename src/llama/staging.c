@@ -158,6 +158,18 @@ cairn__stage *cairn__stage_acquire(cairn__staging *staging)
     return NULL;
 }
 
+cairn__stage *cairn__stage_acquire_ready(cairn__staging *staging)
+{
+    pthread_mutex_lock(&staging->mutex);
+    cairn__stage *stage = find(staging, FREE);
+    if (stage) {
+        stage->state = BUSY;
+        staging->n_busy++;
+    }
+    pthread_mutex_unlock(&staging->mutex);
+    return stage;
+}
+
 uint8_t *cairn__stage_data(cairn__stage *stage)
 {
     return stage->data;

@@ -31,9 +31,11 @@ CAIRN_MUST_USE cairn_status cairn__staging_create(const cairn__staging_options *
                                                   cairn__staging **ret_staging);
 void cairn__staging_drop(cairn__staging *staging); /* accepts NULL */
 
-/* A free buffer, or NULL: all in use, or out of memory. Waits only for one that
- * is being made. */
+/* A free buffer, or NULL: all in use, or out of memory. Makes one that was not
+ * made yet and waits for one that is being made; _ready takes only what is there
+ * at once. */
 cairn__stage *cairn__stage_acquire(cairn__staging *staging);
+cairn__stage *cairn__stage_acquire_ready(cairn__staging *staging);
 uint8_t      *cairn__stage_data(cairn__stage *stage);
 void          cairn__stage_release(void *stage); /* accepts NULL; a put's release callback */
 

@@ -10,7 +10,8 @@
  * fail. */
 #include "support.h"
 
-enum { PAGE = 256, N = 640, STEP = 128, FORK = 300, N_FORKED = 400, BATCH = 17, SINGLES = 2, FILL = 64, TIMEOUT_S = 300 };
+enum { PAGE = 96, N = 640, STEP = 128, FORK = 300, N_FORKED = 400, BATCH = 17, SINGLES = 2, TIMEOUT_S = 300 };
+enum { FILL = 64, SHARED = 2 * PAGE }; /* beside other sequences */
 
 static const kv_setup setups[] = {
     {"f16", GGML_TYPE_F16, GGML_TYPE_F16, true},
@@ -31,13 +32,13 @@ typedef struct point {
 static const point points[] = {
     {"end of the short last page", {N, BATCH, SINGLES}, false, false},
     {"inside the short last page", {600, BATCH, SINGLES}, false, false},
-    {"page boundary", {512, BATCH, SINGLES}, false, false},
     {"the same prompt again", {511, 1, SINGLES}, false, true},
+    {"page boundary", {5 * PAGE, BATCH, SINGLES}, false, false},
     {"inside a page", {FORK, BATCH, SINGLES}, false, false},
     {"sibling page", {N_FORKED, BATCH, SINGLES}, true, false},
-    {"inside the first page", {100, BATCH, SINGLES}, false, false},
+    {"inside the first page", {50, BATCH, SINGLES}, false, false},
 };
-enum { N_POINTS = sizeof points / sizeof points[0], BOUNDARY = 2 };
+enum { N_POINTS = sizeof points / sizeof points[0], BOUNDARY = 3 };
 
 typedef struct child {
     runtime         rt;
@@ -45,7 +46,7 @@ typedef struct child {
     const char     *dir;
     llama_token    *recorded, *forked, *filler;
     llama_token    *prompts[N_POINTS]; /* what is restored, then the tail */
-    llama_token    *beside;            /* tail of a second sequence behind [0, PAGE) */
+    llama_token    *beside;            /* tail of a second sequence behind [0, SHARED) */
 } child;
 
 /* Two threads in the first setup, as bits depend on their number. */
@@ -78,7 +79,7 @@ static child open_child(const char *dir, const char *name)
     c.recorded = make_tokens(N + 64, c.rt.n_vocab, 7);
     c.forked = branch(&c, c.recorded, FORK, 8);
     c.filler = make_tokens(FILL, c.rt.n_vocab, 9);
-    c.beside = branch(&c, c.recorded, PAGE, 10);
+    c.beside = branch(&c, c.recorded, SHARED, 10);
     for (uint32_t i = 0; i < N_POINTS; i++) {
         const llama_token *base = points[i].forked ? c.forked : c.recorded;
         c.prompts[i] = branch(&c, base, points[i].t.from, 20 + i);
@@ -134,36 +135,35 @@ static void check(bool ok, const char *what)
 
 /* ---- the two processes ---- */
 
-static const tail busy_tail = {PAGE, BATCH, SINGLES};
+static const tail busy_tail = {SHARED, BATCH, SINGLES};
 
-/* [0, PAGE) in sequence 0, behind FILL tokens of another sequence and beside a
+/* [0, SHARED) in sequence 0, behind FILL tokens of another sequence and beside a
  * third one that shares it. */
 static void reference_beside_others(child *c)
 {
     llama_memory_clear(c->rt.memory, true);
     REQUIRE(decode(&c->rt, 2, c->filler, 0, FILL) == 0);
-    prefill(&c->rt, 0, c->recorded, 0, PAGE, STEP);
-    save(c, 0, c->prompts[BOUNDARY], (tail){PAGE, BATCH, SINGLES}, "non-empty context");
-    REQUIRE(llama_memory_seq_rm(c->rt.memory, 0, PAGE, -1));
-    llama_memory_seq_cp(c->rt.memory, 0, 1, 0, PAGE);
+    prefill(&c->rt, 0, c->recorded, 0, SHARED, STEP);
+    save(c, 0, c->prompts[BOUNDARY], busy_tail, "non-empty context");
+    REQUIRE(llama_memory_seq_rm(c->rt.memory, 0, SHARED, -1));
+    llama_memory_seq_cp(c->rt.memory, 0, 1, 0, SHARED);
     save(c, 1, c->beside, busy_tail, "second sequence");
     save(c, 0, c->prompts[BOUNDARY], busy_tail, "first sequence");
 }
 
-static void record_all(child *c, cairn_llama *cache)
+static void record_all(child *c, cairn_llama *cache, cairn_store *store)
 {
     for (uint32_t at = 0; at < N; at += STEP) {
         REQUIRE(decode(&c->rt, 0, c->recorded, at, at + STEP) == 0);
         cairn_llama_record(cache, 0, c->recorded, at + STEP);
     }
-    cairn_llama_record_end(cache, 0, c->recorded, N);
-    REQUIRE(cairn_llama_pages_given_up(cache) == 0);
+    record_to_end(cache, store, c->recorded, N);
     for (uint32_t i = 0; i < N_POINTS; i++) {
         const point *p = &points[i];
         if (p->forked) {
             REQUIRE(llama_memory_seq_rm(c->rt.memory, 0, FORK, -1));
             REQUIRE(decode(&c->rt, 0, c->forked, FORK, N_FORKED) == 0);
-            cairn_llama_record_end(cache, 0, c->forked, N_FORKED);
+            record_to_end(cache, store, c->forked, N_FORKED);
         }
         REQUIRE(llama_memory_seq_rm(c->rt.memory, 0, (llama_pos)p->t.from, -1));
         save(c, 0, c->prompts[i], p->t, p->name);
@@ -177,12 +177,11 @@ static int record_child(const char *dir, const char *name)
     cairn_store        *store = open_store(dir, PAGE, 0);
     cairn_llama_options options = cache_options(&c.rt, store);
     cairn_llama        *cache = open_cache(&c.rt, &options);
-    record_all(&c, cache);
+    record_all(&c, cache, store);
     cairn_llama_close(cache);
-    REQUIRE(cairn_store_flush(store, 20000) == CAIRN_OK);
     cairn_store_stats stats;
     cairn_store_get_stats(store, &stats);
-    REQUIRE(stats.pages_published == 4); /* two full, a short one, its sibling: the shared pages once */
+    REQUIRE(stats.pages_published == 9); /* six full and a short one; of the fork only its own two */
     cairn_store_close(store);
     reference_beside_others(&c);
     close_child(&c);
@@ -206,7 +205,7 @@ static void check_point(child *c, cairn_llama *cache, uint32_t i, uint32_t n_res
     llama_memory_seq_rm(c->rt.memory, 0, -1, -1);
 }
 
-/* Pages of one run each, or of many; all points, or only those that differ most. */
+/* Runs of one page each, or of 1, 2 and 4 (they grow); all points, or only one. */
 static void check_points(child *c, cairn_store *store, uint32_t run_tokens, bool all)
 {
     cairn_llama_options options = cache_options(&c->rt, store);
@@ -242,11 +241,11 @@ static void check_beside_others(child *c, cairn_store *store)
     open_sized_context(c, 1024);
     cairn_llama *cache = open_cache(&c->rt, &options);
     REQUIRE(decode(&c->rt, 2, c->filler, 0, FILL) == 0);
-    cairn_llama_restored r = restore(cache, 0, c->recorded, PAGE + 1, 0);
-    REQUIRE(r.n_tokens == PAGE && r.from_store == PAGE);
+    cairn_llama_restored r = restore(cache, 0, c->recorded, SHARED + 1, 0);
+    REQUIRE(r.n_tokens == SHARED && r.from_store == SHARED);
     check(equals(c, 0, c->prompts[BOUNDARY], busy_tail, "non-empty context"), "into a context that is not empty");
-    REQUIRE(llama_memory_seq_rm(c->rt.memory, 0, PAGE, -1));
-    llama_memory_seq_cp(c->rt.memory, 0, 1, 0, PAGE);
+    REQUIRE(llama_memory_seq_rm(c->rt.memory, 0, SHARED, -1));
+    llama_memory_seq_cp(c->rt.memory, 0, 1, 0, SHARED);
     check(equals(c, 1, c->beside, busy_tail, "second sequence"), "two sequences share a prefix: the second");
     check(equals(c, 0, c->prompts[BOUNDARY], busy_tail, "first sequence"), "two sequences share a prefix: the first");
     cairn_llama_close(cache);
@@ -254,18 +253,18 @@ static void check_beside_others(child *c, cairn_store *store)
 
 /* ---- the control ---- */
 
-/* Puts the recorded pages [0, 512) into another store, one block of the second
+/* Puts the recorded pages [0, 5 * PAGE) into another store, one block of the second
  * page altered, with checksums that hold. */
 static void copy_altered(child *c, cairn_llama *cache, cairn_store *from, cairn_store *to)
 {
     const cairn_identity *identity = cairn_llama_identity(cache);
     const cairn_digest    digest = cairn_identity_digest(identity);
-    const cairn_query     query = {.identity = identity, .tokens = c->recorded, .n_tokens = 512};
+    const cairn_query     query = {.identity = identity, .tokens = c->recorded, .n_tokens = 5 * PAGE};
     cairn_hit             hit;
     cairn_pin            *pin;
     cairn_key             parent = {{0}};
-    REQUIRE(cairn_store_lookup(from, &query, &hit, &pin) == CAIRN_OK && hit.cached_tokens == 512 && hit.n_pages == 2);
-    for (uint32_t i = 0; i < 2; i++) {
+    REQUIRE(cairn_store_lookup(from, &query, &hit, &pin) == CAIRN_OK && hit.cached_tokens == 5 * PAGE && hit.n_pages == 5);
+    for (uint32_t i = 0; i < hit.n_pages; i++) {
         cairn_page_view view = cairn_pin_page(pin, i);
         cairn_block    *blocks = calloc(view.n_blocks, sizeof *blocks);
         for (uint32_t b = 0; b < view.n_blocks; b++) {
@@ -303,7 +302,7 @@ static void check_control(child *c, cairn_store *store)
     open_sized_context(c, 1024);
     cairn_llama *cache = open_cache(&c->rt, &options);
     copy_altered(c, cache, store, altered);
-    REQUIRE(restore(cache, 0, c->prompts[BOUNDARY], 512 + BATCH, 0).from_store == 512);
+    REQUIRE(restore(cache, 0, c->prompts[BOUNDARY], 5 * PAGE + BATCH, 0).from_store == 5 * PAGE);
     check(!equals(c, 0, c->prompts[BOUNDARY], points[BOUNDARY].t, points[BOUNDARY].name),
           "control: an altered block changes the logits");
     cairn_llama_close(cache);
@@ -378,7 +377,7 @@ int main(int argc, char **argv)
         return record_child(argv[2], argv[3]);
     if (argc == 4 && !strcmp(argv[1], "--restore"))
         return restore_child(argv[2], argv[3]);
-    setenv("OMP_WAIT_POLICY", "passive", 1); /* the children's threads sleep at barriers: other tests run too */
+    sleep_at_barriers(argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f16_with_flash_attention),    cmocka_unit_test(q8_0_with_flash_attention),
         cmocka_unit_test(q4_0_with_flash_attention),   cmocka_unit_test(f16_without_flash_attention),

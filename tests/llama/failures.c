@@ -41,8 +41,7 @@ static int set_up(void **state)
         REQUIRE(decode(&rt, 0, tokens, at, at + PAGE) == 0);
         cairn_llama_record(cache, 0, tokens, at + PAGE);
     }
-    cairn_llama_record_end(cache, 0, tokens, N);
-    REQUIRE(cairn_store_flush(store, 10000) == CAIRN_OK);
+    record_to_end(cache, store, tokens, N);
     identity = cairn_identity_digest(cairn_llama_identity(cache));
     REQUIRE(llama_memory_seq_rm(rt.memory, 0, BAD * PAGE, -1));
     expected = decode_tail(&rt, 0, tokens, behind_bad);
@@ -154,11 +153,12 @@ static void flip_last_payload_byte(const char *path)
     close(fd);
 }
 
-/* Runs of all pages, of two, and of one: the bad page ends a run, begins one,
- * is one. The file is put back, as a corrupt one goes to quarantine. */
+/* Runs grow from an eighth: with 512 the second run is [1, 3) and page 2 ends
+ * it, with 320 the third is [2, 4) and it begins one, with 64 it is one. The file
+ * is put back, as a corrupt one goes to quarantine. */
 static void corrupt_page_leaves_the_prefix_before_it(void **state)
 {
-    static const uint32_t runs[] = {N, 2 * PAGE, PAGE};
+    static const uint32_t runs[] = {8 * PAGE, 5 * PAGE, PAGE};
     (void)state;
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
         char    path[4096];
@@ -211,17 +211,17 @@ static void corrupt_first_page_restores_nothing(void **state)
 
 static void no_room_in_the_context_stops_cleanly(void **state)
 {
-    fixture f = open_fixture(256, 2 * PAGE); /* 320 do not fit, beside 60 others 128 do */
+    fixture f = open_fixture(256, 2 * PAGE); /* beside 60 others three pages fit, the last run is two */
     (void)state;
     llama_token *others = make_tokens(60, rt.n_vocab, 4);
     REQUIRE(decode(&rt, 1, others, 0, 60) == 0);
     cairn_llama_restored r = restore(f.cache, 0, tokens, N + 1, 0);
-    assert_int_equal(r.n_tokens, 2 * PAGE);
-    assert_int_equal(r.from_store, 2 * PAGE);
+    assert_int_equal(r.n_tokens, 3 * PAGE);
+    assert_int_equal(r.from_store, 3 * PAGE);
     assert_int_equal(r.miss, CAIRN_MISS_NO_ROOM);
-    assert_holds(0, 2 * PAGE);
+    assert_holds(0, 3 * PAGE);
     assert_holds(1, 60);
-    assert_int_equal(decode(&rt, 0, tokens, 2 * PAGE, 2 * PAGE + 9), 0);
+    assert_int_equal(decode(&rt, 0, tokens, 3 * PAGE, 3 * PAGE + 4), 0);
     assert_int_equal(decode(&rt, 1, others, 60 - 1, 60), -1); /* the position is taken: nothing was lost */
     free(others);
     close_fixture(&f);
@@ -229,17 +229,20 @@ static void no_room_in_the_context_stops_cleanly(void **state)
 
 static void no_room_for_the_first_run_restores_nothing(void **state)
 {
-    fixture f = open_fixture(256, 0); /* one run of 256 tokens */
+    fixture f = open_fixture(256, 0);
     (void)state;
-    REQUIRE(decode(&rt, 1, tokens, 0, 4) == 0);
+    llama_token *others = make_tokens(200, rt.n_vocab, 4);
+    prefill(&rt, 1, others, 0, 200, PAGE); /* 56 cells are free, less than a page */
     cairn_llama_restored r = restore(f.cache, 0, tokens, N + 1, 0);
     assert_int_equal(r.n_tokens, 0);
     assert_int_equal(r.from_store, 0);
     assert_int_equal(r.miss, CAIRN_MISS_NO_ROOM);
     assert_holds(0, 0);
-    assert_holds(1, 4);
-    r = restore(f.cache, 0, tokens, 3 * PAGE + 1, 0); /* what fits comes back afterwards */
+    assert_holds(1, 200);
+    llama_memory_seq_rm(rt.memory, 1, -1, -1);
+    r = restore(f.cache, 0, tokens, 3 * PAGE + 1, 0);
     assert_int_equal(r.from_store, 3 * PAGE);
+    free(others);
     close_fixture(&f);
 }
 
@@ -282,9 +285,7 @@ static void recording_into_a_slow_writer_waits(void **state)
     cairn_llama_options options = cache_options(&rt, f.store);
     f.cache = open_cache(&rt, &options);
     prefill(&rt, 0, tokens, 0, 3 * PAGE + 5, PAGE);
-    cairn_llama_record_end(f.cache, 0, tokens, 3 * PAGE + 5);
-    assert_int_equal(cairn_llama_pages_given_up(f.cache), 0);
-    assert_int_equal(cairn_store_flush(f.store, 10000), CAIRN_OK);
+    record_to_end(f.cache, f.store, tokens, 3 * PAGE + 5);
     llama_memory_seq_rm(rt.memory, 0, -1, -1);
     assert_int_equal(restore(f.cache, 0, tokens, N, 0).from_store, 3 * PAGE + 5);
     close_fixture(&f);
@@ -308,9 +309,7 @@ static void scattered_cells_are_recorded_in_order(void **state)
     prefill(&rt, 0, tokens, 0, 40, PAGE); /* cells 200..239 */
     llama_memory_seq_rm(rt.memory, 1, -1, -1);
     prefill(&rt, 0, tokens, 40, 2 * PAGE, PAGE); /* the rest before them */
-    cairn_llama_record_end(f.cache, 0, tokens, 2 * PAGE);
-    assert_int_equal(cairn_llama_pages_given_up(f.cache), 0);
-    assert_int_equal(cairn_store_flush(f.store, 10000), CAIRN_OK);
+    record_to_end(f.cache, f.store, tokens, 2 * PAGE);
     /* the same KV, in the order that an import gives it, as if copied over */
     uint64_t size = llama_state_seq_get_size(rt.ctx, 0);
     uint8_t *scattered = malloc(size);
@@ -465,8 +464,10 @@ static void identity_follows_what_changes_the_bytes(void **state)
     cairn_store_close(f.store);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argc;
+    sleep_at_barriers(argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(corrupt_page_leaves_the_prefix_before_it),
         cmocka_unit_test(corrupt_first_page_restores_nothing),

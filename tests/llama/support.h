@@ -284,7 +284,31 @@ MAYBE_UNUSED static cairn_llama_restored restore(cairn_llama *cache, llama_seq_i
     return r;
 }
 
+/* record_end waits 2 s for the writer; a disk that is busy with other tests may
+ * take longer, so it is asked again. All pages are published afterwards. */
+MAYBE_UNUSED static void record_to_end(cairn_llama *cache, cairn_store *store, const llama_token *tokens, uint32_t n_tokens)
+{
+    for (int attempt = 0; attempt < 20; attempt++) {
+        uint64_t given_up = cairn_llama_pages_given_up(cache);
+        cairn_llama_record_end(cache, 0, tokens, n_tokens);
+        REQUIRE(cairn_store_flush(store, 60000) == CAIRN_OK);
+        if (cairn_llama_pages_given_up(cache) == given_up)
+            return;
+    }
+    REQUIRE(!"the writer keeps up");
+}
+
 /* ---- fresh processes ---- */
+
+/* OpenMP's threads spin at barriers, which costs minutes where other tests run
+ * beside this one; told to sleep they must be before the program starts. */
+MAYBE_UNUSED static void sleep_at_barriers(char **argv)
+{
+    if (getenv("OMP_WAIT_POLICY"))
+        return;
+    setenv("OMP_WAIT_POLICY", "passive", 1);
+    execv("/proc/self/exe", argv);
+}
 
 /* Runs this program again with the arguments given (NULL ends them), output to
  * `log` if not NULL, and waits. Exit status; -1: killed by a signal or by the
