@@ -82,6 +82,11 @@ CAIRN_MUST_USE cairn_status cairn__engine_create(cairn__runtime *rt_take, const 
  * left takes less time than its estimated prefill. */
 CAIRN_MUST_USE cairn_status cairn__engine_attach_store(cairn__engine *engine, cairn_store *store, const char *digest_cache_dir);
 
+/* Waits until the store is attached or will not be, at most timeout_ms; false:
+ * still hashing. Before the first submit: a restarted server that waits a moment
+ * here answers its first request from the store instead of letting it wait. */
+bool cairn__engine_await_store(cairn__engine *engine, uint32_t timeout_ms);
+
 /* [any thread] CAIRN_EBUSY: queue full, or the engine is stopping. Events of a job come in order and end
  * with END or ERROR, exactly once. */
 CAIRN_MUST_USE cairn_status cairn__engine_submit(cairn__engine *engine, const cairn__job *job, cairn__event_fn fn,
