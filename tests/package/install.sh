@@ -40,7 +40,7 @@ find_package(cairn 0.1 REQUIRED)
 add_executable(user "$1")
 target_link_libraries(user PRIVATE Cairn::llama)
 CMAKE
-    cmake -S "$tmp/cm-$name" -B "$tmp/cm-$name/b" -DCMAKE_PREFIX_PATH="$prefix" >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "cmake for $name"; }
+    cmake -G Ninja -S "$tmp/cm-$name" -B "$tmp/cm-$name/b" -DCMAKE_PREFIX_PATH="$prefix" >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "cmake for $name"; }
     cmake --build "$tmp/cm-$name/b" >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "building $name"; }
     check_libraries "$tmp/cm-$name/b/user"
     echo "find_package: $name"
