@@ -110,6 +110,11 @@ CAIRN_API cairn_page_view cairn_pin_page(const cairn_pin *pin, uint32_t page); /
  * CAIRN_ECORRUPT (counted, page quarantined), CAIRN_EIO, CAIRN_EINVAL. */
 CAIRN_API CAIRN_MUST_USE cairn_status cairn_pin_read_block(cairn_pin *pin, uint32_t page, uint32_t block, void *dst);
 
+/* The caller's own look at a page found that it is not what its identity
+ * promises (its layout, sizes or content): counted as corrupt, quarantined, so
+ * that it can be stored anew. From any thread, like cairn_pin_read_block(). */
+CAIRN_API void cairn_pin_reject(cairn_pin *pin, uint32_t page); /* page < n_pages */
+
 /* Marks the pin's deepest page as used (mtime, at most once a minute) and frees it. */
 CAIRN_API void cairn_pin_release(cairn_pin *pin);
 

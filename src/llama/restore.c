@@ -74,8 +74,10 @@ static cairn_status read_indirect(run *r, uint32_t page, uint32_t block, uint32_
     if (status)
         return status;
     if (layout->blocks[block].segment < 0 &&
-        !cairn__block_ext_check(private, view->used_tokens, view->start, r->restore->tokens + view->start))
+        !cairn__block_ext_check(private, view->used_tokens, view->start, r->restore->tokens + view->start)) {
+        cairn_pin_reject(r->restore->pin, r->first_page + page);
         return CAIRN_ECORRUPT;
+    }
     cairn__block_span span = {r->n_cells, cell, view->used_tokens, view->n_tokens, NULL};
     cairn__block_scatter(layout, block, cairn__stage_data(r->stage), &span, private);
     return CAIRN_OK;
@@ -218,7 +220,7 @@ static bool page_fits(const cairn_llama *cache, const cairn_page_view *view, uin
 }
 
 /* Pages that are what this context needs, one after another up to `end`; the
- * identity should see to that, so one that is not counts as corrupt. */
+ * identity should see to that, so one that is not is corrupt and must not stay. */
 static void accept_pages(restore *job, uint32_t n_pages, uint32_t end)
 {
     uint32_t start = cairn_pin_page(job->pin, 0).start;
@@ -229,7 +231,10 @@ static void accept_pages(restore *job, uint32_t n_pages, uint32_t end)
     for (uint32_t i = 0; i < n_pages; i++) {
         const cairn_page_view view = cairn_pin_page(job->pin, i);
         bool cut = view.used_tokens < view.n_tokens;
-        if (!page_fits(job->cache, &view, start) || (cut && i + 1 < n_pages) || view.used_tokens > end - start) {
+        bool fits = page_fits(job->cache, &view, start);
+        if (!fits)
+            cairn_pin_reject(job->pin, i);
+        if (!fits || (cut && i + 1 < n_pages) || view.used_tokens > end - start) {
             job->miss = CAIRN_MISS_CORRUPT;
             return;
         }

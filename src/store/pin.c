@@ -133,6 +133,12 @@ static void give_up_page(cairn_pin *pin, cairn__pin_page *page)
     cairn__close(identity_fd);
 }
 
+void cairn_pin_reject(cairn_pin *pin, uint32_t page)
+{
+    assert(pin && page < pin->n_pages);
+    give_up_page(pin, pin->pages[page]);
+}
+
 cairn_status cairn_pin_read_block(cairn_pin *pin, uint32_t page, uint32_t block, void *dst)
 {
     if (!pin || page >= pin->n_pages || block >= pin->pages[page]->file.header.n_blocks || !dst)

@@ -1,8 +1,11 @@
-/* Models, options and contexts that look right and are not what they seem: two
- * that differ must never share pages, and what belongs to the caller stays.
+/* Models, options, contexts and pages that look right and are not what they
+ * seem: two that differ never share pages, and what belongs to the caller stays.
  *
  * Tiny models of CAIRN_TEST_ARCHS_DIR, unset ~/.cache/cairn-build/archs-1. */
 #include "support.h"
+
+#include "base/bytes.h"
+#include "base/digest.h"
 
 #include <gguf.h>
 
@@ -202,6 +205,79 @@ static void a_scratch_sequence_in_use_is_left_alone(void **state)
     unload(&rt);
 }
 
+/* ---- a page of another kind ---- */
+
+static bool find_page(const char *folder, uint32_t start, char *path, size_t size)
+{
+    DIR           *d = opendir(folder);
+    struct dirent *entry;
+    bool           found = false;
+    while (d && !found && (entry = readdir(d))) {
+        char        child[4096];
+        struct stat st;
+        if (entry->d_name[0] == '.' || !strcmp(entry->d_name, "quarantine"))
+            continue;
+        snprintf(child, sizeof child, "%s/%s", folder, entry->d_name);
+        if (lstat(child, &st) == 0 && S_ISDIR(st.st_mode)) {
+            found = find_page(child, start, path, size);
+        } else if (strstr(child, ".page")) {
+            size_t   length;
+            uint8_t *data = read_file(child, &length);
+            found = cairn__get_u32(data + 128) == start;
+            free(data);
+            if (found)
+                snprintf(path, size, "%s", child);
+        }
+    }
+    if (d)
+        closedir(d);
+    return found;
+}
+
+/* Right name, tokens and checksum, and its blocks mean something else: a miss,
+ * and out of the way, so that the page can be stored again. */
+static void a_page_of_another_layout_makes_room(void **state)
+{
+    char   root[sizeof dir + 16], path[4096];
+    size_t size;
+    (void)state;
+    runtime      rt = load(tiny_model("llama-dense"));
+    llama_token *tokens = make_tokens(N, rt.n_vocab, 10);
+    open_context(&rt, context_params(&f16, 1024, N));
+    snprintf(root, sizeof root, "%s/other", dir);
+    REQUIRE(mkdir(root, 0700) == 0);
+    cairn_store        *store = open_store(root, PAGE, 0);
+    cairn_llama_options options = cache_options(&rt, store);
+    cairn_llama        *cache = open_cache(&rt, &options);
+    REQUIRE(decode(&rt, 0, tokens, 0, N) == 0);
+    cairn_llama_record_end(cache, 0, tokens, N);
+    assert_int_equal(cairn_store_flush(store, 10000), CAIRN_OK);
+
+    REQUIRE(find_page(root, PAGE, path, sizeof path));
+    uint8_t *page = read_file(path, &size);
+    page[144] ^= 1;
+    cairn__xxh128 sum = cairn__xxh3_128_zeroed(page, cairn__get_u32(page + 16), 176, sizeof sum);
+    memcpy(page + 176, &sum, sizeof sum);
+    write_file(path, page, size);
+    free(page);
+
+    cairn_llama_restored r = restore(cache, 1, tokens, N, 0);
+    assert_int_equal(r.n_tokens, PAGE);
+    assert_int_equal(r.miss, CAIRN_MISS_CORRUPT);
+    assert_false(is_file(path));
+    cairn_store_stats stats;
+    cairn_store_get_stats(store, &stats);
+    assert_int_equal(stats.pages_quarantined, 1);
+    REQUIRE(decode(&rt, 1, tokens, PAGE, N) == 0);
+    cairn_llama_record_end(cache, 1, tokens, N);
+    assert_int_equal(cairn_store_flush(store, 10000), CAIRN_OK);
+    assert_int_equal(restore(cache, 2, tokens, N, 0).n_tokens, N - 1);
+    cairn_llama_close(cache);
+    cairn_store_close(store);
+    free(tokens);
+    unload(&rt);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +285,7 @@ int main(void)
         cmocka_unit_test(rope_factors_are_chosen_by_the_metadata),
         cmocka_unit_test(a_model_of_two_shards_needs_both_paths),
         cmocka_unit_test(a_scratch_sequence_in_use_is_left_alone),
+        cmocka_unit_test(a_page_of_another_layout_makes_room),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
