@@ -9,7 +9,8 @@
  *
  * W1 Pages are handed over in order of position, parents first.
  * W2 What was handed over or found stored is not looked at again while the
- *    sequence keeps the same tokens (the track compares them).
+ *    sequence keeps the same tokens (the track compares them). A restore that
+ *    ends before it says that it is lost: evicted, damaged or removed since.
  * W3 A page is exactly its positions: every export is checked before it is put.
  *
  * Blocks are put where they lie in the exported run if its rows are together and
@@ -25,9 +26,9 @@
 #include <time.h>
 
 enum {
-    MAX_PUTS = 2,             /* buffers the writer may hold */
-    MIN_STRETCH_TOKENS = 16,  /* shorter stretches are decoding, which says nothing about prefill */
-    END_WAIT_MS = 2000,       /* record_end, as llama.h promises */
+    MAX_PUTS = 2,            /* buffers the writer may hold */
+    MIN_STRETCH_TOKENS = 16, /* shorter stretches are decoding, which says nothing about prefill */
+    END_WAIT_MS = 2000,      /* record_end, as llama.h promises */
     POLL_MS = 5
 };
 
@@ -66,7 +67,8 @@ static bool follow(cairn_llama *cache, cairn__track *track, const llama_token *t
 {
     const uint32_t size = cache->page_tokens;
     uint32_t       same = 0, known = track->n_keys < n_pages ? track->n_keys : n_pages;
-    while (same < known && !memcmp(track->tokens + (size_t)same * size, tokens + (size_t)same * size, size * sizeof *tokens))
+    while (same < known &&
+           !memcmp(track->tokens + (size_t)same * size, tokens + (size_t)same * size, size * sizeof *tokens))
         same++;
     if (same == n_pages)
         return true;
@@ -86,7 +88,10 @@ static bool follow(cairn_llama *cache, cairn__track *track, const llama_token *t
 
 void cairn__track_restored(cairn_llama *cache, llama_seq_id seq, uint32_t n_tokens)
 {
-    cairn__track *track = &cache->tracks[seq];
+    cairn__track  *track = &cache->tracks[seq];
+    const uint32_t found = n_tokens / cache->page_tokens;
+    if (track->n_stored > found)
+        track->n_stored = found;
     track->mark_tokens = n_tokens;
     track->mark_ns = cairn__monotonic_ns();
 }
@@ -111,13 +116,13 @@ static cairn_page describe(const record *job, uint32_t index)
     const uint32_t     start = index * cache->page_tokens;
     const uint32_t     n = index < job->n_full ? cache->page_tokens : job->n_tokens - start;
     cairn_page         page = {
-        .key = index < job->n_full ? job->track->keys[index] : job->tail_key,
-        .start = start,
-        .n_tokens = n,
-        .tokens = job->tokens + start,
-        .n_blocks = cache->layout->n_blocks,
-        .layout = cache->layout->id,
-        .prefill_ns = job->track->ns_per_token * n,
+                .key = index < job->n_full ? job->track->keys[index] : job->tail_key,
+                .start = start,
+                .n_tokens = n,
+                .tokens = job->tokens + start,
+                .n_blocks = cache->layout->n_blocks,
+                .layout = cache->layout->id,
+                .prefill_ns = job->track->ns_per_token * n,
     };
     if (index > 0)
         page.parent = job->track->keys[index - 1];

@@ -245,6 +245,36 @@ static void reproducible_over_a_restart(void **state)
     free(b);
 }
 
+/* Another process evicted it, or somebody removed it: whoever computes the prompt
+ * again stores it again, though the sequence has stored the same tokens before. */
+static void what_is_lost_is_stored_again(void **state)
+{
+    (void)state;
+    char command[128];
+    site s;
+    open_site(&s, (cairn__runtime_options){.reproducible = true});
+    attach_and_wait(&s);
+    int32_t *a = made_up_tokens(&s.h, N, 0, 11), *b = made_up_tokens(&s.h, 100, 0, 12);
+    outcome *cold = ask(&s, a, N);
+    assert_int_equal(cairn_store_flush(s.store, 30000), CAIRN_OK);
+    outcome_destroy(ask(&s, b, 100)); /* a is not resident any more */
+    snprintf(command, sizeof command, "find '%s' -name '*.page' -delete", root);
+    assert_int_equal(system(command), 0);
+    outcome *o = ask(&s, a, N);
+    assert_int_equal(o->last.n_cached, 0);
+    outcome_destroy(o);
+    assert_int_equal(cairn_store_flush(s.store, 30000), CAIRN_OK);
+    outcome_destroy(ask(&s, b, 100));
+    o = ask(&s, a, N);
+    assert_int_equal(o->last.from_store, 512);
+    assert_same_bits(o, cold);
+    outcome_destroy(o);
+    outcome_destroy(cold);
+    close_site(&s);
+    free(a);
+    free(b);
+}
+
 static void a_model_replaced_meanwhile_has_no_store(void **state)
 {
     (void)state;
@@ -299,6 +329,7 @@ int main(void)
         TEST(a_long_prompt_waits_for_the_digest),
         TEST(a_client_that_left_leaves_its_pages),
         TEST(reproducible_over_a_restart),
+        TEST(what_is_lost_is_stored_again),
         TEST(a_model_replaced_meanwhile_has_no_store),
         TEST(a_model_with_a_window_has_no_store),
     };
