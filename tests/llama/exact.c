@@ -303,8 +303,8 @@ static void check_control(child *c, cairn_store *store)
     cairn_llama *cache = open_cache(&c->rt, &options);
     copy_altered(c, cache, store, altered);
     REQUIRE(restore(cache, 0, c->prompts[BOUNDARY], 5 * PAGE + BATCH, 0).from_store == 5 * PAGE);
-    check(!equals(c, 0, c->prompts[BOUNDARY], points[BOUNDARY].t, points[BOUNDARY].name),
-          "control: an altered block changes the logits");
+    REQUIRE(!equals(c, 0, c->prompts[BOUNDARY], points[BOUNDARY].t, points[BOUNDARY].name));
+    printf("  control: an altered block changes the logits\n");
     cairn_llama_close(cache);
     cairn_store_close(altered);
 }
