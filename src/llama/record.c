@@ -343,6 +343,19 @@ static void add_tail(record *job, uint32_t n_tokens)
     job->n_pages++;
 }
 
+/* What was stored once may be gone: given up after a write error, evicted,
+ * removed. One stat a page (7 us) finds where, and a prefix in use comes back to
+ * the disk from there. */
+static void forget_lost(const record *job)
+{
+    const uint32_t known = first_open(job);
+    uint32_t       at = 0;
+    while (at < known && is_stored(job, at))
+        at++;
+    if (at < known)
+        job->track->n_stored = at;
+}
+
 static void wait_for_room(cairn_llama *cache)
 {
     if (cairn__staging_in_use(cache->staging) >= MAX_PUTS)
@@ -357,6 +370,7 @@ void cairn_llama_record_end(cairn_llama *cache, llama_seq_id seq, const llama_to
     if (!begin(&job, cache, seq, tokens, n_tokens))
         return;
     add_tail(&job, n_tokens);
+    forget_lost(&job);
     const uint64_t until = cairn__monotonic_ns() + END_WAIT_MS * UINT64_C(1000000);
     uint32_t       at = first_open(&job);
     while (offer(&job, &at) == NO_ROOM && is_writing(cache) && cairn__monotonic_ns() < until)

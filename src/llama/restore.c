@@ -319,12 +319,16 @@ static void run_pipeline(restore *job)
 
 /* ---- the call ---- */
 
-/* What the sequence must look like: nothing, or exactly [0, n). */
+/* What the sequence must look like: nothing, or exactly [0, n). The size of its
+ * blob shows a hole, which the two ends do not. */
 static bool holds_exactly(const cairn_llama *cache, llama_seq_id seq, uint32_t n)
 {
     llama_pos min = llama_memory_seq_pos_min(cache->memory, seq);
     llama_pos max = llama_memory_seq_pos_max(cache->memory, seq);
-    return n == 0 ? min < 0 && max < 0 : min == 0 && max == (llama_pos)n - 1;
+    if (n == 0)
+        return min < 0 && max < 0;
+    return min == 0 && max == (llama_pos)n - 1 &&
+           llama_state_seq_get_size(cache->ctx, seq) == cairn__blob_size(cache->layout, n);
 }
 
 /* Cuts the sequence to n tokens. */

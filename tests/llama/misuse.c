@@ -278,6 +278,59 @@ static void a_page_of_another_layout_makes_room(void **state)
     unload(&rt);
 }
 
+/* ---- what the caller or the disk lost ---- */
+
+/* A resident part with a hole has the right ends: nothing may be built on it. */
+static void a_hole_in_the_resident_part_is_refused(void **state)
+{
+    char root[sizeof dir + 16];
+    (void)state;
+    runtime      rt = load(tiny_model("llama-dense"));
+    llama_token *tokens = make_tokens(N, rt.n_vocab, 11);
+    open_context(&rt, context_params(&f16, 1024, N));
+    snprintf(root, sizeof root, "%s/hole", dir);
+    REQUIRE(mkdir(root, 0700) == 0);
+    cairn_store         *store = open_store(root, PAGE, 0);
+    cairn_llama_options  options = cache_options(&rt, store);
+    cairn_llama         *cache = open_cache(&rt, &options);
+    cairn_llama_restored r;
+    REQUIRE(decode(&rt, 0, tokens, 0, PAGE) == 0);
+    REQUIRE(llama_memory_seq_rm(rt.memory, 0, 20, 30));
+    assert_int_equal(cairn_llama_restore(cache, 0, tokens, N, PAGE, &r), CAIRN_EINVAL);
+    cairn_llama_close(cache);
+    cairn_store_close(store);
+    free(tokens);
+    unload(&rt);
+}
+
+/* A page that goes while its sequence is resident is stored again with the next
+ * end of a prompt. */
+static void a_lost_page_is_stored_again(void **state)
+{
+    char root[sizeof dir + 16], path[4096];
+    (void)state;
+    runtime      rt = load(tiny_model("llama-dense"));
+    llama_token *tokens = make_tokens(N, rt.n_vocab, 12);
+    open_context(&rt, context_params(&f16, 1024, N));
+    snprintf(root, sizeof root, "%s/lost", dir);
+    REQUIRE(mkdir(root, 0700) == 0);
+    cairn_store        *store = open_store(root, PAGE, 0);
+    cairn_llama_options options = cache_options(&rt, store);
+    cairn_llama        *cache = open_cache(&rt, &options);
+    REQUIRE(decode(&rt, 0, tokens, 0, N) == 0);
+    cairn_llama_record_end(cache, 0, tokens, N);
+    assert_int_equal(cairn_store_flush(store, 10000), CAIRN_OK);
+    REQUIRE(find_page(root, N - PAGE, path, sizeof path) && unlink(path) == 0);
+    cairn_llama_record_end(cache, 0, tokens, N);
+    assert_int_equal(cairn_store_flush(store, 10000), CAIRN_OK);
+    assert_true(is_file(path));
+    assert_int_equal(restore(cache, 1, tokens, N, 0).n_tokens, N - 1);
+    cairn_llama_close(cache);
+    cairn_store_close(store);
+    free(tokens);
+    unload(&rt);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +339,8 @@ int main(void)
         cmocka_unit_test(a_model_of_two_shards_needs_both_paths),
         cmocka_unit_test(a_scratch_sequence_in_use_is_left_alone),
         cmocka_unit_test(a_page_of_another_layout_makes_room),
+        cmocka_unit_test(a_hole_in_the_resident_part_is_refused),
+        cmocka_unit_test(a_lost_page_is_stored_again),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
