@@ -14,7 +14,7 @@ enum {
      * read and being imported; larger ones only cost memory that must be touched
      * before the first restore (bench/store). Pinned: the link wants large copies
      * (H200: 22 GB/s with 38 MB, 25 with 300 MB, bench/gpu), memory is bounded. */
-    PLAIN_RUN_BYTES = 4 << 20,
+    PLAIN_RUN_BYTES = 16 << 20,
     PINNED_RUN_BYTES = 128 << 20,
     MAX_READERS = 16,          /* 16 readers from the page cache reach 37 GB/s there, more gain nothing */
     N_STAGES = 3,
