@@ -132,28 +132,6 @@ static bool nothing_to_do(const cairn__engine *engine)
            engine->attach.state != CAIRN__ATTACH_HASHED;
 }
 
-static void *engine_main(void *ctx)
-{
-    cairn__engine *engine = ctx;
-    bool           stopping = false;
-    while (!stopping) {
-        pthread_mutex_lock(&engine->mutex);
-        while (nothing_to_do(engine))
-            pthread_cond_wait(&engine->wake, &engine->mutex);
-        stopping = engine->stopping;
-        pthread_mutex_unlock(&engine->mutex);
-        cairn__engine_service(engine);
-        if (!stopping) {
-            cairn__attach_poll(engine);
-            run_next(engine);
-        }
-    }
-    cairn__engine_service(engine);
-    return NULL;
-}
-
-/* ---- life ---- */
-
 /* Decodes n made-up tokens; weights come into memory on the way. */
 static cairn_status warm_up_with(cairn__engine *engine, uint32_t n, uint64_t *ret_ns)
 {
@@ -188,6 +166,42 @@ static cairn_status warm_up(cairn__engine *engine)
     return status;
 }
 
+/* On this thread, like every decode call: each thread that runs OpenMP regions has
+ * a team of its own, and with more threads in teams than cores libgomp sleeps at
+ * every barrier instead of spinning (a tenth of the time in the kernel, measured). */
+static cairn_status warm_up_here(cairn__engine *engine)
+{
+    cairn_status status = warm_up(engine);
+    pthread_mutex_lock(&engine->mutex);
+    engine->warm_status = status;
+    engine->warmed = true;
+    pthread_cond_broadcast(&engine->finished);
+    pthread_mutex_unlock(&engine->mutex);
+    return status;
+}
+
+static void *engine_main(void *ctx)
+{
+    cairn__engine *engine = ctx;
+    bool           stopping = warm_up_here(engine) != CAIRN_OK;
+    while (!stopping) {
+        pthread_mutex_lock(&engine->mutex);
+        while (nothing_to_do(engine))
+            pthread_cond_wait(&engine->wake, &engine->mutex);
+        stopping = engine->stopping;
+        pthread_mutex_unlock(&engine->mutex);
+        cairn__engine_service(engine);
+        if (!stopping) {
+            cairn__attach_poll(engine);
+            run_next(engine);
+        }
+    }
+    cairn__engine_service(engine);
+    return NULL;
+}
+
+/* ---- life ---- */
+
 static bool start_thread(cairn__engine *engine)
 {
     pthread_attr_t attr;
@@ -199,6 +213,21 @@ static bool start_thread(cairn__engine *engine)
     pthread_attr_destroy(&attr);
     engine->thread_started = code == 0;
     return engine->thread_started;
+}
+
+/* The thread, warm; on failure there is none. */
+static cairn_status start_warm(cairn__engine *engine)
+{
+    if (!start_thread(engine))
+        return CAIRN_ENOMEM;
+    pthread_mutex_lock(&engine->mutex);
+    while (!engine->warmed)
+        pthread_cond_wait(&engine->finished, &engine->mutex);
+    cairn_status status = engine->warm_status;
+    pthread_mutex_unlock(&engine->mutex);
+    if (status)
+        pthread_join(engine->thread, NULL);
+    return status;
 }
 
 static bool init_locks(cairn__engine *engine)
@@ -239,9 +268,7 @@ cairn_status cairn__engine_create(cairn__runtime *rt_take, const cairn__engine_o
     if (!status && (!engine->positions || !init_locks(engine)))
         status = CAIRN_ENOMEM;
     if (!status)
-        status = warm_up(engine);
-    if (!status && !start_thread(engine))
-        status = CAIRN_ENOMEM;
+        status = start_warm(engine);
     if (status)
         free_engine(engine);
     else

@@ -71,6 +71,8 @@ struct cairn__engine {
     bool                stopping, stopped;
     uint64_t            last_id;
     cairn__engine_stats stats;
+    bool                warmed; /* under the mutex: the thread's first decode calls are over */
+    cairn_status        warm_status;
     cairn__attach       attach;
 };
 
