@@ -234,26 +234,49 @@ static bool find_page(const char *folder, uint32_t start, char *path, size_t siz
     return found;
 }
 
+/* A tiny model, a context for three sequences of N tokens, and a root of its own. */
+typedef struct desk {
+    char         root[sizeof dir + 16];
+    runtime      rt;
+    llama_token *tokens;
+    cairn_store *store;
+    cairn_llama *cache;
+} desk;
+
+static desk set_desk(const char *name, uint32_t seed)
+{
+    desk d = {.rt = load(tiny_model("llama-dense"))};
+    d.tokens = make_tokens(N, d.rt.n_vocab, seed);
+    open_context(&d.rt, context_params(&f16, 1024, N));
+    snprintf(d.root, sizeof d.root, "%s/%s", dir, name);
+    REQUIRE(mkdir(d.root, 0700) == 0);
+    d.store = open_store(d.root, PAGE, 0);
+    cairn_llama_options options = cache_options(&d.rt, d.store);
+    d.cache = open_cache(&d.rt, &options);
+    return d;
+}
+
+static void clear_desk(desk *d)
+{
+    cairn_llama_close(d->cache);
+    cairn_store_close(d->store);
+    free(d->tokens);
+    unload(&d->rt);
+}
+
 /* Right name, tokens and checksum, and its blocks mean something else: a miss,
  * and out of the way, so that the page can be stored again. */
 static void a_page_of_another_layout_makes_room(void **state)
 {
-    char   root[sizeof dir + 16], path[4096];
+    char   path[4096];
     size_t size;
     (void)state;
-    runtime      rt = load(tiny_model("llama-dense"));
-    llama_token *tokens = make_tokens(N, rt.n_vocab, 10);
-    open_context(&rt, context_params(&f16, 1024, N));
-    snprintf(root, sizeof root, "%s/other", dir);
-    REQUIRE(mkdir(root, 0700) == 0);
-    cairn_store        *store = open_store(root, PAGE, 0);
-    cairn_llama_options options = cache_options(&rt, store);
-    cairn_llama        *cache = open_cache(&rt, &options);
-    REQUIRE(decode(&rt, 0, tokens, 0, N) == 0);
-    cairn_llama_record_end(cache, 0, tokens, N);
-    assert_int_equal(cairn_store_flush(store, 10000), CAIRN_OK);
+    desk         d = set_desk("other", 10);
+    REQUIRE(decode(&d.rt, 0, d.tokens, 0, N) == 0);
+    cairn_llama_record_end(d.cache, 0, d.tokens, N);
+    assert_int_equal(cairn_store_flush(d.store, 10000), CAIRN_OK);
 
-    REQUIRE(find_page(root, PAGE, path, sizeof path));
+    REQUIRE(find_page(d.root, PAGE, path, sizeof path));
     uint8_t *page = read_file(path, &size);
     page[144] ^= 1;
     cairn__xxh128 sum = cairn__xxh3_128_zeroed(page, cairn__get_u32(page + 16), 176, sizeof sum);
@@ -261,21 +284,18 @@ static void a_page_of_another_layout_makes_room(void **state)
     write_file(path, page, size);
     free(page);
 
-    cairn_llama_restored r = restore(cache, 1, tokens, N, 0);
+    cairn_llama_restored r = restore(d.cache, 1, d.tokens, N, 0);
     assert_int_equal(r.n_tokens, PAGE);
     assert_int_equal(r.miss, CAIRN_MISS_CORRUPT);
     assert_false(is_file(path));
     cairn_store_stats stats;
-    cairn_store_get_stats(store, &stats);
+    cairn_store_get_stats(d.store, &stats);
     assert_int_equal(stats.pages_quarantined, 1);
-    REQUIRE(decode(&rt, 1, tokens, PAGE, N) == 0);
-    cairn_llama_record_end(cache, 1, tokens, N);
-    assert_int_equal(cairn_store_flush(store, 10000), CAIRN_OK);
-    assert_int_equal(restore(cache, 2, tokens, N, 0).n_tokens, N - 1);
-    cairn_llama_close(cache);
-    cairn_store_close(store);
-    free(tokens);
-    unload(&rt);
+    REQUIRE(decode(&d.rt, 1, d.tokens, PAGE, N) == 0);
+    cairn_llama_record_end(d.cache, 1, d.tokens, N);
+    assert_int_equal(cairn_store_flush(d.store, 10000), CAIRN_OK);
+    assert_int_equal(restore(d.cache, 2, d.tokens, N, 0).n_tokens, N - 1);
+    clear_desk(&d);
 }
 
 /* ---- what the caller or the disk lost ---- */
@@ -283,52 +303,31 @@ static void a_page_of_another_layout_makes_room(void **state)
 /* A resident part with a hole has the right ends: nothing may be built on it. */
 static void a_hole_in_the_resident_part_is_refused(void **state)
 {
-    char root[sizeof dir + 16];
     (void)state;
-    runtime      rt = load(tiny_model("llama-dense"));
-    llama_token *tokens = make_tokens(N, rt.n_vocab, 11);
-    open_context(&rt, context_params(&f16, 1024, N));
-    snprintf(root, sizeof root, "%s/hole", dir);
-    REQUIRE(mkdir(root, 0700) == 0);
-    cairn_store         *store = open_store(root, PAGE, 0);
-    cairn_llama_options  options = cache_options(&rt, store);
-    cairn_llama         *cache = open_cache(&rt, &options);
+    desk                 d = set_desk("hole", 11);
     cairn_llama_restored r;
-    REQUIRE(decode(&rt, 0, tokens, 0, PAGE) == 0);
-    REQUIRE(llama_memory_seq_rm(rt.memory, 0, 20, 30));
-    assert_int_equal(cairn_llama_restore(cache, 0, tokens, N, PAGE, &r), CAIRN_EINVAL);
-    cairn_llama_close(cache);
-    cairn_store_close(store);
-    free(tokens);
-    unload(&rt);
+    REQUIRE(decode(&d.rt, 0, d.tokens, 0, PAGE) == 0);
+    REQUIRE(llama_memory_seq_rm(d.rt.memory, 0, 20, 30));
+    assert_int_equal(cairn_llama_restore(d.cache, 0, d.tokens, N, PAGE, &r), CAIRN_EINVAL);
+    clear_desk(&d);
 }
 
 /* A page that goes while its sequence is resident is stored again with the next
  * end of a prompt. */
 static void a_lost_page_is_stored_again(void **state)
 {
-    char root[sizeof dir + 16], path[4096];
+    char path[4096];
     (void)state;
-    runtime      rt = load(tiny_model("llama-dense"));
-    llama_token *tokens = make_tokens(N, rt.n_vocab, 12);
-    open_context(&rt, context_params(&f16, 1024, N));
-    snprintf(root, sizeof root, "%s/lost", dir);
-    REQUIRE(mkdir(root, 0700) == 0);
-    cairn_store        *store = open_store(root, PAGE, 0);
-    cairn_llama_options options = cache_options(&rt, store);
-    cairn_llama        *cache = open_cache(&rt, &options);
-    REQUIRE(decode(&rt, 0, tokens, 0, N) == 0);
-    cairn_llama_record_end(cache, 0, tokens, N);
-    assert_int_equal(cairn_store_flush(store, 10000), CAIRN_OK);
-    REQUIRE(find_page(root, N - PAGE, path, sizeof path) && unlink(path) == 0);
-    cairn_llama_record_end(cache, 0, tokens, N);
-    assert_int_equal(cairn_store_flush(store, 10000), CAIRN_OK);
+    desk         d = set_desk("lost", 12);
+    REQUIRE(decode(&d.rt, 0, d.tokens, 0, N) == 0);
+    cairn_llama_record_end(d.cache, 0, d.tokens, N);
+    assert_int_equal(cairn_store_flush(d.store, 10000), CAIRN_OK);
+    REQUIRE(find_page(d.root, N - PAGE, path, sizeof path) && unlink(path) == 0);
+    cairn_llama_record_end(d.cache, 0, d.tokens, N);
+    assert_int_equal(cairn_store_flush(d.store, 10000), CAIRN_OK);
     assert_true(is_file(path));
-    assert_int_equal(restore(cache, 1, tokens, N, 0).n_tokens, N - 1);
-    cairn_llama_close(cache);
-    cairn_store_close(store);
-    free(tokens);
-    unload(&rt);
+    assert_int_equal(restore(d.cache, 1, d.tokens, N, 0).n_tokens, N - 1);
+    clear_desk(&d);
 }
 
 int main(void)

@@ -8,29 +8,6 @@
 
 #define P 16u
 
-typedef struct fixture {
-    char           *root;
-    cairn_identity *id;
-} fixture;
-
-static int setup(void **state)
-{
-    fixture *f = calloc(1, sizeof(*f));
-    f->root = test_make_dir();
-    f->id = test_identity("budget");
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fixture *f = *state;
-    cairn_identity_destroy(f->id);
-    test_remove_dir(f->root);
-    free(f);
-    return 0;
-}
-
 /* ---- every page's parent is there ---- */
 
 typedef struct forest {
@@ -64,7 +41,7 @@ static void check_parents(const char *root)
 
 static void never_passed(void **state)
 {
-    fixture       *f = *state;
+    test_fixture       *f = *state;
     const uint64_t budget = 512 << 10;
     test_random    r = {4711};
     int32_t        t[12 * P];
@@ -103,7 +80,7 @@ static void never_passed(void **state)
     cairn_store_close(store);
 }
 
-static void set_age(const fixture *f, const int32_t *t, uint32_t n, int64_t age_s)
+static void set_age(const test_fixture *f, const int32_t *t, uint32_t n, int64_t age_s)
 {
     test_put      *p = test_make_put(f->id, t, n, P, 0);
     struct utimbuf times = {.actime = time(NULL), .modtime = time(NULL) - age_s};
@@ -116,7 +93,7 @@ static void set_age(const fixture *f, const int32_t *t, uint32_t n, int64_t age_
     test_release(p);
 }
 
-static uint32_t cached(cairn_store *store, const fixture *f, const int32_t *t, uint32_t n)
+static uint32_t cached(cairn_store *store, const test_fixture *f, const int32_t *t, uint32_t n)
 {
     cairn_pin *pin;
     uint32_t   tokens = test_lookup(store, f->id, t, n, 0, 0, &pin).cached_tokens;
@@ -128,7 +105,7 @@ static uint32_t cached(cairn_store *store, const fixture *f, const int32_t *t, u
  * goes to make room, goes from the ends of the oldest. */
 static void oldest_first_from_the_end(void **state)
 {
-    fixture     *f = *state;
+    test_fixture     *f = *state;
     int32_t      t[11][3 * P];
     cairn_store *store = test_open(f->root, 8 << 20, P);
     for (int i = 0; i < 10; i++) {
@@ -183,7 +160,7 @@ static void oldest_first_from_the_end(void **state)
 /* A prefix that many share outlives its tails, and a use of a tail is one of it. */
 static void anchor_survives(void **state)
 {
-    fixture     *f = *state;
+    test_fixture     *f = *state;
     int32_t      t[6 * P];
     cairn_store *store = test_open(f->root, 300 << 10, P);
     test_tokens(t, 2 * P, 1);
@@ -200,7 +177,7 @@ static void anchor_survives(void **state)
 
 static void pinned_stays(void **state)
 {
-    fixture     *f = *state;
+    test_fixture     *f = *state;
     int32_t      t[4 * P], u[4 * P];
     cairn_pin   *pin;
     cairn_store *store = test_open(f->root, 400 << 10, P);
@@ -229,7 +206,7 @@ static void pinned_stays(void **state)
 /* Using a page touches the deepest one, at most once a minute. */
 static void use_is_remembered(void **state)
 {
-    fixture     *f = *state;
+    test_fixture     *f = *state;
     int32_t      t[3 * P];
     struct stat  before, after;
     cairn_store *store = test_open(f->root, 1 << 20, P);
@@ -260,7 +237,7 @@ static void use_is_remembered(void **state)
 /* Longer than the budget: what fits from the front is kept, the rest is given up. */
 static void longer_than_the_budget(void **state)
 {
-    fixture     *f = *state;
+    test_fixture     *f = *state;
     int32_t      t[40 * P];
     cairn_store *store = test_open(f->root, 200 << 10, P);
     test_tokens(t, 40 * P, 3);
@@ -284,7 +261,7 @@ static void longer_than_the_budget(void **state)
 /* A page larger than the budget evicts nothing. */
 static void larger_than_the_budget(void **state)
 {
-    fixture     *f = *state;
+    test_fixture     *f = *state;
     int32_t      t[P], u[4096];
     cairn_store *store = test_open(f->root, 100 << 10, P);
     test_tokens(t, P, 3);
@@ -302,7 +279,7 @@ static void larger_than_the_budget(void **state)
 /* Two with different budgets: each keeps its own against what both use. */
 static void two_budgets(void **state)
 {
-    fixture     *f = *state;
+    test_fixture     *f = *state;
     int32_t      t[4 * P];
     cairn_store *wide = test_open(f->root, 600 << 10, P), *narrow = test_open(f->root, 300 << 10, P);
     for (int i = 0; i < 18; i++) { /* on tmpfs folders take nothing */
@@ -329,7 +306,7 @@ static void two_budgets(void **state)
 /* The ledger may be lost or damaged at any time: what is used is counted anew. */
 static void ledger_lost(void **state)
 {
-    fixture       *f = *state;
+    test_fixture       *f = *state;
     const uint64_t budget = 400 << 10;
     int32_t        t[4 * P];
     char           path[600];
@@ -371,7 +348,7 @@ static void ledger_lost(void **state)
 /* A leaf that can't be removed is passed over. */
 static void undeletable(void **state)
 {
-    fixture     *f = *state;
+    test_fixture     *f = *state;
     int32_t      t[P], u[4 * P];
     cairn_store *store = test_open(f->root, 300 << 10, P);
     test_tokens(t, P, 1);
@@ -404,16 +381,16 @@ static void undeletable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(never_passed, setup, teardown),
-        cmocka_unit_test_setup_teardown(oldest_first_from_the_end, setup, teardown),
-        cmocka_unit_test_setup_teardown(anchor_survives, setup, teardown),
-        cmocka_unit_test_setup_teardown(pinned_stays, setup, teardown),
-        cmocka_unit_test_setup_teardown(use_is_remembered, setup, teardown),
-        cmocka_unit_test_setup_teardown(longer_than_the_budget, setup, teardown),
-        cmocka_unit_test_setup_teardown(larger_than_the_budget, setup, teardown),
-        cmocka_unit_test_setup_teardown(two_budgets, setup, teardown),
-        cmocka_unit_test_setup_teardown(ledger_lost, setup, teardown),
-        cmocka_unit_test_setup_teardown(undeletable, setup, teardown),
+        cmocka_unit_test_setup_teardown(never_passed, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(oldest_first_from_the_end, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(anchor_survives, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(pinned_stays, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(use_is_remembered, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(longer_than_the_budget, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(larger_than_the_budget, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(two_budgets, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(ledger_lost, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(undeletable, test_setup, test_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

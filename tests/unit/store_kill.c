@@ -11,29 +11,6 @@
 #define P 16u
 #define ROUNDS 200
 
-typedef struct fixture {
-    char           *root;
-    cairn_identity *id;
-} fixture;
-
-static int setup(void **state)
-{
-    fixture *f = calloc(1, sizeof(*f));
-    f->root = test_make_dir();
-    f->id = test_identity("kill");
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fixture *f = *state;
-    cairn_identity_destroy(f->id);
-    test_remove_dir(f->root);
-    free(f);
-    return 0;
-}
-
 /* ---- checking every page file, without the store ---- */
 
 static void check_page_file(void *ctx, const char *path)
@@ -69,7 +46,7 @@ static void check_page_file(void *ctx, const char *path)
     }
 }
 
-static test_tree check_all(const fixture *f)
+static test_tree check_all(const test_fixture *f)
 {
     cairn_digest digest = cairn_identity_digest(f->id);
     test_tree    t = {.page = check_page_file, .ctx = &digest};
@@ -81,7 +58,7 @@ static test_tree check_all(const fixture *f)
 /* ---- children ---- */
 
 /* Writes chains for ever. Its first byte to `ready` says that the store is open. */
-static void write_for_ever(const fixture *f, uint64_t seed, uint64_t budget, int ready)
+static void write_for_ever(const test_fixture *f, uint64_t seed, uint64_t budget, int ready)
 {
     cairn_store_options o = {.root = f->root, .budget_bytes = budget, .reserve_bytes = 1, .page_tokens = P};
     cairn_store        *store;
@@ -100,7 +77,7 @@ static void write_for_ever(const fixture *f, uint64_t seed, uint64_t budget, int
     }
 }
 
-static pid_t start_writer(const fixture *f, uint64_t seed, uint64_t budget)
+static pid_t start_writer(const test_fixture *f, uint64_t seed, uint64_t budget)
 {
     int  ready[2];
     char byte;
@@ -144,7 +121,7 @@ static void age_temp(const char *path)
 }
 
 /* Opens, waits for the background scan to remove what it may, closes. */
-static test_tree reopen(const fixture *f, uint64_t budget, uint32_t temps_expected)
+static test_tree reopen(const test_fixture *f, uint64_t budget, uint32_t temps_expected)
 {
     cairn_store *store = test_open(f->root, budget, P);
     for (int i = 0; i < 3000 && test_tree_of(f->root).n_temps > temps_expected; i++)
@@ -157,7 +134,7 @@ static test_tree reopen(const fixture *f, uint64_t budget, uint32_t temps_expect
 
 static void killed_at_random_moments(void **state)
 {
-    fixture       *f = *state;
+    test_fixture       *f = *state;
     const uint64_t budget = 16 << 20;
     test_random    r = {20260707};
     uint32_t       rounds_with_temps = 0, most_temps = 0, pages_checked = 0, cleaned = 0;
@@ -191,7 +168,7 @@ static void killed_at_random_moments(void **state)
 /* Two writers and a killer: the survivor is not disturbed. */
 static void one_of_two_dies(void **state)
 {
-    fixture       *f = *state;
+    test_fixture       *f = *state;
     const uint64_t budget = 2 << 20;
     int            status;
     pid_t          survivor = start_writer(f, 1000, budget);
@@ -216,7 +193,7 @@ typedef struct helper {
     int   to, from;
 } helper;
 
-static helper start_helper(void (*body)(const fixture *f, int in, int out), const fixture *f)
+static helper start_helper(void (*body)(const test_fixture *f, int in, int out), const test_fixture *f)
 {
     int to[2], from[2];
     assert_int_equal(pipe(to), 0);
@@ -253,7 +230,7 @@ static void end_helper(helper *h)
 }
 
 /* Stores the chain with the seed it is told. */
-static void storing_body(const fixture *f, int in, int out)
+static void storing_body(const test_fixture *f, int in, int out)
 {
     cairn_store *store = test_open(f->root, 1 << 30, P);
     uint8_t      seed;
@@ -271,7 +248,7 @@ static void storing_body(const fixture *f, int in, int out)
 
 static void one_writes_the_other_finds(void **state)
 {
-    fixture     *f = *state;
+    test_fixture     *f = *state;
     helper       h = start_helper(storing_body, f);
     cairn_store *store = test_open(f->root, 1 << 30, P);
     int32_t      t[5 * P];
@@ -295,7 +272,7 @@ static void one_writes_the_other_finds(void **state)
 }
 
 /* Both publish the same pages at the same time: one of them does, neither fails. */
-static void racing_body(const fixture *f, int in, int out)
+static void racing_body(const test_fixture *f, int in, int out)
 {
     cairn_store *store = test_open(f->root, 1 << 30, P);
     uint8_t      seed;
@@ -314,7 +291,7 @@ static void racing_body(const fixture *f, int in, int out)
 
 static void both_publish_the_same(void **state)
 {
-    fixture *f = *state;
+    test_fixture *f = *state;
     helper   a = start_helper(racing_body, f), b = start_helper(racing_body, f);
     for (uint8_t seed = 1; seed <= 12; seed++) {
         uint8_t x, y;
@@ -332,7 +309,7 @@ static void both_publish_the_same(void **state)
 }
 
 /* A writer that was stopped in the middle for long still owns its temporary file. */
-static void slow_body(const fixture *f, int in, int out)
+static void slow_body(const test_fixture *f, int in, int out)
 {
     cairn__root   root;
     cairn__batch *batch;
@@ -355,7 +332,7 @@ static void slow_body(const fixture *f, int in, int out)
 
 static void slow_writer_keeps_its_temporary(void **state)
 {
-    fixture *f = *state;
+    test_fixture *f = *state;
     int32_t  t[P];
     cairn_store_close(test_open(f->root, 1 << 30, P));
     helper h = start_helper(slow_body, f);
@@ -380,7 +357,7 @@ static void slow_writer_keeps_its_temporary(void **state)
 /* ---- the ledger alone ---- */
 
 /* Reserves 1,000 bytes and waits. */
-static void reserving_body(const fixture *f, int in, int out)
+static void reserving_body(const test_fixture *f, int in, int out)
 {
     cairn__ledger *ledger;
     uint64_t       missing;
@@ -397,7 +374,7 @@ static void reserving_body(const fixture *f, int in, int out)
 
 static void ledger_slots(void **state)
 {
-    fixture       *f = *state;
+    test_fixture       *f = *state;
     cairn__ledger *ledger;
     uint64_t       missing = 0, id = 0, other = 0;
     int            fd = open(f->root, O_RDONLY | O_DIRECTORY);
@@ -468,12 +445,12 @@ int main(void)
 {
     /* All of them fork; none before has a store open. */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(ledger_slots, setup, teardown),
-        cmocka_unit_test_setup_teardown(slow_writer_keeps_its_temporary, setup, teardown),
-        cmocka_unit_test_setup_teardown(one_writes_the_other_finds, setup, teardown),
-        cmocka_unit_test_setup_teardown(both_publish_the_same, setup, teardown),
-        cmocka_unit_test_setup_teardown(one_of_two_dies, setup, teardown),
-        cmocka_unit_test_setup_teardown(killed_at_random_moments, setup, teardown),
+        cmocka_unit_test_setup_teardown(ledger_slots, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(slow_writer_keeps_its_temporary, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(one_writes_the_other_finds, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(both_publish_the_same, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(one_of_two_dies, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(killed_at_random_moments, test_setup, test_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

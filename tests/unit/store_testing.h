@@ -316,4 +316,28 @@ static inline void test_sleep_ms(uint32_t ms)
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000}, NULL);
 }
 
+/* A folder of its own and an identity, for tests that open stores themselves. */
+typedef struct test_fixture {
+    char           *root;
+    cairn_identity *id;
+} test_fixture;
+
+static inline int test_setup(void **state)
+{
+    test_fixture *f = calloc(1, sizeof(*f));
+    f->root = test_make_dir();
+    f->id = test_identity("fixture");
+    *state = f;
+    return 0;
+}
+
+static inline int test_teardown(void **state)
+{
+    test_fixture *f = *state;
+    cairn_identity_destroy(f->id);
+    test_remove_dir(f->root);
+    free(f);
+    return 0;
+}
+
 #endif

@@ -8,30 +8,7 @@
 
 #define P 64u
 
-typedef struct fixture {
-    char           *root;
-    cairn_identity *id;
-} fixture;
-
-static int setup(void **state)
-{
-    fixture *f = calloc(1, sizeof(*f));
-    f->root = test_make_dir();
-    f->id = test_identity("writer");
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fixture *f = *state;
-    cairn_identity_destroy(f->id);
-    test_remove_dir(f->root);
-    free(f);
-    return 0;
-}
-
-static cairn_store *open_with_queue(const fixture *f, uint64_t queue_bytes)
+static cairn_store *open_with_queue(const test_fixture *f, uint64_t queue_bytes)
 {
     cairn_store_options o = {.root = f->root,
                              .budget_bytes = 1 << 30,
@@ -47,7 +24,7 @@ static cairn_store *open_with_queue(const fixture *f, uint64_t queue_bytes)
  * accepted one is released once, and everything accepted is there in the end. */
 static void queue_is_bounded(void **state)
 {
-    fixture       *f = *state;
+    test_fixture       *f = *state;
     const uint64_t limit = 20000;
     cairn_store   *store = open_with_queue(f, limit);
     atomic_int     released = 0;
@@ -88,7 +65,7 @@ static void queue_is_bounded(void **state)
 
 static void larger_than_the_queue(void **state)
 {
-    fixture     *f = *state;
+    test_fixture     *f = *state;
     cairn_store *store = open_with_queue(f, 1000);
     int32_t      t[4 * P];
     test_tokens(t, 4 * P, 1);
@@ -100,7 +77,7 @@ static void larger_than_the_queue(void **state)
 /* Closing publishes what is queued. */
 static void close_drains(void **state)
 {
-    fixture     *f = *state;
+    test_fixture     *f = *state;
     cairn_store *store = open_with_queue(f, 0);
     atomic_int   released = 0;
     int32_t      t[20][3 * P];
@@ -120,7 +97,7 @@ static void close_drains(void **state)
 
 static void flush_waits_and_times_out(void **state)
 {
-    fixture     *f = *state;
+    test_fixture     *f = *state;
     cairn_store *store = open_with_queue(f, 0);
     int32_t      t[8 * P];
     bool         timed_out = false;
@@ -142,7 +119,7 @@ static void flush_waits_and_times_out(void **state)
  * afterwards everything is there. */
 static void out_of_descriptors(void **state)
 {
-    fixture      *f = *state;
+    test_fixture      *f = *state;
     cairn_store  *store = open_with_queue(f, 0);
     int32_t       t[40 * P];
     struct rlimit old, few;
@@ -225,7 +202,7 @@ static void *member(void *ctx)
 
 static void many_threads(void **state)
 {
-    fixture  *f = *state;
+    test_fixture  *f = *state;
     crowd     c = {.store = test_open(f->root, 400 << 10, P), .id = f->id};
     pthread_t threads[6];
     int32_t   t[6 * P];
@@ -266,7 +243,7 @@ static void *read_blocks(void *ctx)
 /* One pin, many readers; a bad page is counted once. */
 static void many_readers_of_one_pin(void **state)
 {
-    fixture     *f = *state;
+    test_fixture     *f = *state;
     cairn_store *store = test_open(f->root, 1 << 30, P);
     int32_t      t[4 * P];
     pthread_t    threads[4];
@@ -296,7 +273,7 @@ static void many_readers_of_one_pin(void **state)
 
 /* ---- a device that is full ---- */
 
-static int full_device_body(fixture *f)
+static int full_device_body(test_fixture *f)
 {
     char path[600];
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
@@ -366,14 +343,14 @@ static void full_device(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(full_device, setup, teardown), /* forks: before any store has threads */
-        cmocka_unit_test_setup_teardown(queue_is_bounded, setup, teardown),
-        cmocka_unit_test_setup_teardown(larger_than_the_queue, setup, teardown),
-        cmocka_unit_test_setup_teardown(close_drains, setup, teardown),
-        cmocka_unit_test_setup_teardown(flush_waits_and_times_out, setup, teardown),
-        cmocka_unit_test_setup_teardown(out_of_descriptors, setup, teardown),
-        cmocka_unit_test_setup_teardown(many_threads, setup, teardown),
-        cmocka_unit_test_setup_teardown(many_readers_of_one_pin, setup, teardown),
+        cmocka_unit_test_setup_teardown(full_device, test_setup, test_teardown), /* forks: before any store has threads */
+        cmocka_unit_test_setup_teardown(queue_is_bounded, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(larger_than_the_queue, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(close_drains, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(flush_waits_and_times_out, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(out_of_descriptors, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(many_threads, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(many_readers_of_one_pin, test_setup, test_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
