@@ -8,12 +8,10 @@
 #include "server/server.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #define TEMPLATE_MAX_SIZE (4u << 20)
 #define AWAIT_STORE_MS 2000u /* hashes a model of 1 GB (1.3 GB/s a core); after that the address is worth more */
@@ -81,27 +79,6 @@ static cairn_status name_model(parts *p)
     if (!p->options.alias && n > 5 && strcasecmp(p->model_name + n - 5, ".gguf") == 0)
         p->model_name[n - 5] = 0;
     return CAIRN_OK;
-}
-
-/* llama.cpp explains a missing or foreign file badly; the common cases are said here. */
-static cairn_status check_model_file(parts *p)
-{
-    const char *path     = p->options.runtime.model_path;
-    char        magic[4] = {0};
-    struct stat info;
-    FILE       *file = fopen(path, "rb");
-    if (!file) {
-        snprintf(p->error.text, sizeof p->error.text, "the model %.300s can't be opened: %s", path, strerror(errno));
-        return CAIRN_ENOENT;
-    }
-    bool is_file = fstat(fileno(file), &info) == 0 && S_ISREG(info.st_mode);
-    bool is_gguf = is_file && fread(magic, 1, 4, file) == 4 && memcmp(magic, "GGUF", 4) == 0;
-    fclose(file);
-    if (is_gguf)
-        return CAIRN_OK;
-    snprintf(p->error.text, sizeof p->error.text, "the model %.300s is not a GGUF file%s", path,
-             is_file ? "; convert it, or choose another" : "");
-    return CAIRN_EINVAL;
 }
 
 static cairn_status bind_address(parts *p, cairn__http **ret_http)
@@ -251,7 +228,7 @@ static cairn_status prepare(parts *p, cairn__http **ret_http)
 {
     cairn_status status = name_model(p);
     if (status == CAIRN_OK)
-        status = check_model_file(p);
+        status = cairn__runtime_check_model(p->options.runtime.model_path, &p->error);
     if (status == CAIRN_OK)
         status = read_template(p);
     if (status == CAIRN_OK)

@@ -36,6 +36,11 @@ typedef struct cairn__runtime_options { /* zero value = defaults */
     void *load_progress_ctx;
 } cairn__runtime_options;
 
+/* Whether the model's files are there and GGUF, without opening them as a model:
+ * so that a wrong path is refused before anything is made for it. Errors:
+ * CAIRN_ENOENT, CAIRN_EACCES, CAIRN_EINVAL, CAIRN_EIO, CAIRN_ENOMEM. */
+CAIRN_MUST_USE cairn_status cairn__runtime_check_model(const char *path, cairn_error *error);
+
 /* Opens model and context. The cache part (weights digest, self-test) is
  * attached later by cairn__runtime_attach_store(), so that a server can listen
  * while a large model is hashed. Errors carry a text for the operator. */

@@ -44,13 +44,13 @@ static cairn_status inspect(cairn__model_files *files, uint32_t i, cairn_error *
         if (errno == ENOMEM)
             return CAIRN_ENOMEM;
         cairn_status status = errno == ENOENT || errno == ENOTDIR ? CAIRN_ENOENT : CAIRN_EACCES;
-        return cairn__runtime_fail(error, status, "cannot open the model %s: %s", name, strerror(errno));
+        return cairn__runtime_fail(error, status, "the model %s can't be opened: %s", name, strerror(errno));
     }
     files->paths[i] = resolved;
     int          fd = -1;
     cairn_status status = cairn__open_read(AT_FDCWD, resolved, &fd);
     if (status)
-        return cairn__runtime_fail(error, status, "cannot open the model %s: %s", name, cairn__os_error_text());
+        return cairn__runtime_fail(error, status, "the model %s can't be opened: %s", name, cairn__os_error_text());
     uint8_t magic[4] = {0};
     status = cairn__fstat(fd, &files->infos[i]);
     if (!status && !files->infos[i].is_regular)
@@ -60,11 +60,11 @@ static cairn_status inspect(cairn__model_files *files, uint32_t i, cairn_error *
     cairn__close(fd);
     if (status) {
         if (error && !error->text[0])
-            cairn__runtime_fail(error, status, "cannot read the model %s: %s", name, cairn__os_error_text());
+            cairn__runtime_fail(error, status, "the model %s can't be read: %s", name, cairn__os_error_text());
         return status;
     }
     if (memcmp(magic, "GGUF", 4) != 0)
-        return cairn__runtime_fail(error, CAIRN_EINVAL, "the model %s is not a GGUF file", name);
+        return cairn__runtime_fail(error, CAIRN_EINVAL, "the model %s is not a GGUF file; convert it, or choose another", name);
     return CAIRN_OK;
 }
 
@@ -105,6 +105,15 @@ void cairn__model_files_done(cairn__model_files *files)
     free(files->paths);
     free(files->infos);
     memset(files, 0, sizeof *files);
+}
+
+cairn_status cairn__runtime_check_model(const char *path, cairn_error *error)
+{
+    cairn__model_files files;
+    cairn_status       status = cairn__model_files_find(path, &files, error);
+    if (!status)
+        cairn__model_files_done(&files);
+    return status;
 }
 
 bool cairn__model_files_unchanged(const cairn__model_files *files)

@@ -64,7 +64,7 @@ def test_bad_models():
         serve("can't be opened", model=os.path.join(d, "missing.gguf"))
         serve("not a GGUF", model=file("text.gguf", b"hello, this is no model"))
         serve("not a GGUF", model=file("empty.gguf", b""))
-        serve("not a GGUF", model=d)
+        serve("not a file", model=d)
         serve("", model=file("cut.gguf", b"GGUF\x03\x00\x00\x00"))
         with open(MODEL, "rb") as f:
             serve("", model=file("half.gguf", f.read(1 << 20)))
