@@ -40,7 +40,7 @@ static void every_architecture_opens_or_is_refused(void **state)
     const char *folder = getenv("CAIRN_TEST_ARCHS_DIR");
     counts      n = {0};
     if (!folder || !*folder)
-        skip();
+        test_skip();
     DIR *dir = opendir(folder);
     assert_non_null(dir);
     for (struct dirent *entry; (entry = readdir(dir));) {
@@ -62,5 +62,5 @@ static void every_architecture_opens_or_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_architecture_opens_or_is_refused)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_exit_code(cmocka_run_group_tests(tests, NULL, NULL));
 }

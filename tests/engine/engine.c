@@ -26,7 +26,7 @@ static harness *engine_of(void **state)
 {
     harness *h = *state;
     if (!h->engine)
-        skip();
+        test_skip();
     return h;
 }
 
@@ -405,5 +405,5 @@ int main(void)
         TEST(stopping_lets_the_running_one_finish),
         TEST(stopping_has_a_limit),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_exit_code(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -182,5 +182,5 @@ int main(void)
         cmocka_unit_test(a_failure_in_a_reproducible_answer_ends_it),
         cmocka_unit_test(no_room_frees_the_idle_first),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_exit_code(cmocka_run_group_tests(tests, NULL, NULL));
 }

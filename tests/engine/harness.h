@@ -70,7 +70,7 @@ static inline void harness_open(harness *h, cairn__runtime_options options, uint
     if (!options.model_path)
         options.model_path = test_model();
     if (!options.model_path)
-        skip();
+        test_skip();
     harness_lines[0] = 0;
     if (cairn__runtime_open(&options, &rt, &error))
         fail_msg("%s", error.text);

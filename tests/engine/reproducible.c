@@ -204,5 +204,5 @@ int main(void)
         cmocka_unit_test(sampled_answers_too),
         cmocka_unit_test(control_the_default_mode_is_seen_to_differ),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_exit_code(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -59,7 +59,7 @@ static cairn__runtime *opened(cairn__runtime_options options)
     if (!options.model_path)
         options.model_path = test_model();
     if (!options.model_path)
-        skip();
+        test_skip();
     if (cairn__runtime_open(&options, &rt, &error))
         fail_msg("%s", error.text);
     return rt;
@@ -109,7 +109,7 @@ static void loading_can_be_cancelled(void **state)
     (void)state;
     int n_calls = 0;
     if (!test_model())
-        skip();
+        test_skip();
     refused((cairn__runtime_options){.model_path = test_model(),
                                      .load_progress = stop_at_once,
                                      .load_progress_ctx = &n_calls},
@@ -145,7 +145,7 @@ static void a_model_that_changes_is_noticed(void **state)
 {
     (void)state;
     if (!test_model())
-        skip();
+        test_skip();
     char  command[512];
     char *copy = in_folder("copy.gguf"), *link = in_folder("link.gguf");
     snprintf(command, sizeof command, "cp '%s' '%s'", test_model(), copy);
@@ -288,7 +288,7 @@ static void a_window_is_not_cut_once_it_moved(void **state)
     (void)state;
     const char *path = getenv("CAIRN_TEST_MODEL_SWA");
     if (!path || !*path)
-        skip();
+        test_skip();
     cairn__runtime *rt =
         opened((cairn__runtime_options){.model_path = path, .n_ctx = 2048, .n_batch = 256, .n_seq = 2});
     fill_tokens();
@@ -319,5 +319,5 @@ int main(void)
         cmocka_unit_test(an_aborted_decode_leaves_what_was_before),
         cmocka_unit_test(a_window_is_not_cut_once_it_moved),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return test_exit_code(cmocka_run_group_tests(tests, make_folder, remove_folder));
 }

@@ -280,7 +280,7 @@ static void a_model_replaced_meanwhile_has_no_store(void **state)
     (void)state;
     char command[512], copy[96];
     if (!test_model())
-        skip();
+        test_skip();
     snprintf(copy, sizeof copy, "%s-copy.gguf", root);
     snprintf(command, sizeof command, "cp '%s' '%s'", test_model(), copy);
     assert_int_equal(system(command), 0);
@@ -305,7 +305,7 @@ static void a_model_with_a_window_has_no_store(void **state)
     (void)state;
     const char *path = getenv("CAIRN_TEST_MODEL_SWA");
     if (!path || !*path)
-        skip();
+        test_skip();
     site s;
     open_site(&s, (cairn__runtime_options){.model_path = path});
     attach(&s);
@@ -333,5 +333,5 @@ int main(void)
         TEST(a_model_replaced_meanwhile_has_no_store),
         TEST(a_model_with_a_window_has_no_store),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_exit_code(cmocka_run_group_tests(tests, NULL, NULL));
 }

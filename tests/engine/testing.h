@@ -14,6 +14,8 @@
 
 #include <cmocka.h>
 
+#include "../skip.h"
+
 #include "cairn/base.h"
 
 static inline const char *test_model(void)

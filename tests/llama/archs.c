@@ -264,7 +264,7 @@ static void all_models(const char *flash)
     const char *dir = models_dir();
     if (!dir) {
         print_message("no models: set CAIRN_TEST_ARCHS_DIR or CAIRN_TEST_ARCHS_BIN\n");
-        skip();
+        test_skip();
     }
     models m = list_models(dir);
     for (uint32_t i = 0; i < m.n; i++) {
@@ -307,7 +307,7 @@ static void sparse_attention_that_drops_keys(void **state)
     const char *dir = models_dir();
     (void)state;
     if (!dir)
-        skip();
+        test_skip();
     for (size_t i = 0; i < sizeof sparse / sizeof sparse[0]; i++) {
         char path[4200], result[400];
         snprintf(path, sizeof path, "%s/%s", dir, sparse[i].file);
@@ -328,7 +328,7 @@ static void context_size_is_in_the_identity_where_it_selects_rope_factors(void *
     const char           *models = models_dir();
     (void)state;
     if (!models)
-        skip();
+        test_skip();
     snprintf(path, sizeof path, "%s/phi3-dense.gguf", models);
     make_temp(dir, sizeof dir);
     init_llama();
@@ -362,5 +362,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(sparse_attention_that_drops_keys),
         cmocka_unit_test(context_size_is_in_the_identity_where_it_selects_rope_factors),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_exit_code(cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -82,7 +82,7 @@ static void need_model(void)
 {
     if (!rt.model) {
         print_message("no model at %s\n", model_path());
-        skip();
+        test_skip();
     }
 }
 
@@ -411,5 +411,5 @@ int main(void)
         cmocka_unit_test(derives_two_sections_with_extensions),
         cmocka_unit_test(refuses_samples_that_do_not_agree),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return test_exit_code(cmocka_run_group_tests(tests, set_up, tear_down));
 }

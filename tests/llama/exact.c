@@ -331,7 +331,7 @@ static void run_setup(const kv_setup *kv)
     char dir[4096];
     if (!is_file(model_path())) {
         print_message("no model at %s: set CAIRN_TEST_MODEL\n", model_path());
-        skip();
+        test_skip();
     }
     make_temp(dir, sizeof dir);
     int recorded = run_again(NULL, TIMEOUT_S, "--record", dir, kv->name, NULL);
@@ -383,5 +383,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(q4_0_with_flash_attention),   cmocka_unit_test(f16_without_flash_attention),
         cmocka_unit_test(q8_0_keys_without_flash_attention),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return test_exit_code(cmocka_run_group_tests(tests, NULL, NULL));
 }

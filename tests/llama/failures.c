@@ -73,7 +73,7 @@ static fixture open_fixture(uint32_t n_ctx, uint32_t run_tokens)
     fixture f;
     if (!rt.model) {
         print_message("no model at %s: set CAIRN_TEST_MODEL\n", model_path());
-        skip();
+        test_skip();
     }
     open_context(&rt, context_params(&f16, n_ctx, PAGE));
     f.store = open_store(dir, PAGE, 0);
@@ -481,5 +481,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(wrong_calls_are_refused),
         cmocka_unit_test(identity_follows_what_changes_the_bytes),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return test_exit_code(cmocka_run_group_tests(tests, set_up, tear_down));
 }

@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "../skip.h"
+
 #include "cairn/llama.h"
 
 #include <dirent.h>

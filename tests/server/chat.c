@@ -42,7 +42,7 @@ static cairn__chat_prompt render(const char *template_text, const char *request,
     cairn_error        error  = {{0}};
     cairn__chat_prompt prompt = {0};
     if (!rt)
-        skip();
+        test_skip();
     assert_int_equal(cairn__chat_create(rt, template_text, &chat, &error), CAIRN_OK);
     cairn_status status = cairn__chat_render(chat, request, &prompt, &error);
     if (!fails && status != CAIRN_OK)
@@ -185,7 +185,7 @@ static void test_bad_templates(void **state)
     cairn_error  error = {{0}};
     (void)state;
     if (!rt)
-        skip();
+        test_skip();
     assert_int_equal(cairn__chat_create(rt, "{% for x in %}", &chat, &error), CAIRN_EINVAL);
     assert_true(strlen(error.text) > 5);
 }
@@ -201,5 +201,5 @@ int main(void)
         cmocka_unit_test(test_formats),
         cmocka_unit_test(test_bad_templates),
     };
-    return cmocka_run_group_tests(tests, open_model, close_model);
+    return test_exit_code(cmocka_run_group_tests(tests, open_model, close_model));
 }

@@ -12,4 +12,6 @@
 
 #include <cmocka.h>
 
+#include "../skip.h"
+
 #endif
