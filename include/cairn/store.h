@@ -168,6 +168,13 @@ CAIRN_API bool cairn_store_has(cairn_store *store, const cairn_identity *identit
  * timeout_ms. Errors: CAIRN_ETIMEDOUT. */
 CAIRN_API CAIRN_MUST_USE cairn_status cairn_store_flush(cairn_store *store, uint32_t timeout_ms);
 
+/* ---- the budget ---- */
+
+/* The caller keeps files of its own under the root (the digest cache of
+ * cairn_weights_digest()): `bytes` more of their blocks, or fewer, count against
+ * the budget. Tell of more before they are written. */
+CAIRN_API void cairn_store_count_side(cairn_store *store, int64_t bytes);
+
 /* ---- watching ---- */
 
 typedef struct cairn_store_stats {

@@ -23,9 +23,24 @@ typedef struct cairn__serve_options {
 /* argv[0] is "serve". False: a line on stderr said what is wrong. */
 bool cairn__cli_serve_options(int argc, char **argv, cairn__serve_options *ret_options);
 
-int  cairn__cli_serve(int argc, char **argv); /* exit code */
-void cairn__cli_help(FILE *out);
-void cairn__cli_help_serve(FILE *out);
+/* The commands; argv[0] is the command's own name. Exit codes. */
+int cairn__cli_serve(int argc, char **argv);
+int cairn__cli_verify(int argc, char **argv);
+int cairn__cli_clear(int argc, char **argv);
+int cairn__cli_prune(int argc, char **argv);
+
+/* What the operator's tools take; each allows some of it. */
+typedef struct cairn__tool_options {
+    const char *cache_dir;
+    uint64_t    to_bytes;
+    bool        has_to, deep, dry_run, json, help;
+} cairn__tool_options;
+/* `allowed`: letters of d (--deep), n (--dry-run), j (--json), t (--to). False: a line
+ * on stderr said what is wrong. */
+bool cairn__cli_tool_options(int argc, char **argv, const char *allowed, cairn__tool_options *ret_options);
+
+/* command "": the program's. False: there is no such command. */
+bool cairn__cli_help(const char *command, FILE *out);
 
 /* One line: "cairn: ..." */
 void cairn__cli_error(const char *format, ...) __attribute__((format(printf, 1, 2)));

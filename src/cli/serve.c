@@ -292,7 +292,7 @@ int cairn__cli_serve(int argc, char **argv)
     if (!cairn__cli_serve_options(argc, argv, &p.options))
         return 2;
     if (p.options.help) {
-        cairn__cli_help_serve(stdout);
+        (void)cairn__cli_help("serve", stdout);
         return 0;
     }
     cairn__log_set_verbose(p.options.verbose);

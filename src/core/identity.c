@@ -13,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/digest.h"
+#include "core/identity_text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -200,4 +201,35 @@ const char *cairn_identity_text(const cairn_identity *identity, size_t *ret_size
 cairn_digest cairn_identity_digest(const cairn_identity *identity)
 {
     return cairn__sha256_once(identity->text, identity->size);
+}
+
+/* One line of a text: checked, and its key above the one before. */
+static bool valid_line(const char *line, size_t size, const char **key, size_t *key_size)
+{
+    const char *equals = memchr(line, '=', size);
+    size_t      n = equals ? (size_t)(equals - line) : 0;
+    if (!valid_key(line, n) || !valid_value(equals + 1, size - n - 1))
+        return false;
+    size_t both = n < *key_size ? n : *key_size;
+    int    order = *key ? memcmp(*key, line, both) : -1;
+    if (order > 0 || (order == 0 && *key_size >= n))
+        return false;
+    *key = line;
+    *key_size = n;
+    return true;
+}
+
+bool cairn__identity_text_is_valid(const char *text, size_t size)
+{
+    const char *key = NULL;
+    size_t      key_size = 0;
+    if (size > TEXT_SIZE_MAX)
+        return false;
+    for (size_t at = 0; at < size;) {
+        const char *end = memchr(text + at, '\n', size - at);
+        if (!end || !valid_line(text + at, (size_t)(end - text) - at, &key, &key_size))
+            return false;
+        at = (size_t)(end - text) + 1;
+    }
+    return true;
 }

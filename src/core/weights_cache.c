@@ -17,12 +17,14 @@
 #include <unistd.h>
 
 #define HEX_SIZE (2 * sizeof(cairn_digest))
-#define ENTRY_SIZE_MAX 512u /* 5 numbers of at most 20 characters, 2 digests, the words between */
+#define ENTRY_SIZE_MAX CAIRN__DIGEST_ENTRY_MAX /* 5 numbers of at most 20 characters, 2 digests, the words between */
 /* Entries in a folder before all are dropped: inodes change with every
  * download, and nothing else bounds the folder. They take 4 KiB each on disk. */
 #define N_ENTRIES_MAX 512u
 #define SETTLED_NS (INT64_C(2) * 1000000000) /* the coarsest file times in use: 2 s (exFAT, some NFS servers) */
 
+static const char FIRST_LINE[] = "cairn digest 1\n";
+static const char CHECK[] = "check=";
 static const char SUFFIX[] = ".digest";
 static const char TEMPORARY[] = ".tmp-";
 
@@ -101,6 +103,27 @@ bool cairn__weights_cache_get(int dir_fd, const cairn__file_info *info, cairn_di
     return true;
 }
 
+bool cairn__weights_cache_is_name(const char *name)
+{
+    uint8_t number[8];
+    return strlen(name) == 33 + sizeof(SUFFIX) - 1 && cairn__unhex(name, number, sizeof(number)) && name[16] == '-' &&
+           cairn__unhex(name + 17, number, sizeof(number)) && strcmp(name + 33, SUFFIX) == 0;
+}
+
+bool cairn__weights_cache_is_entry(const void *data, size_t size)
+{
+    const char  *text = data;
+    const size_t tail = sizeof(CHECK) - 1 + HEX_SIZE + 1;
+    char         hex[HEX_SIZE + 1];
+    if (size < sizeof(FIRST_LINE) - 1 + tail || size > ENTRY_SIZE_MAX ||
+        memcmp(text, FIRST_LINE, sizeof(FIRST_LINE) - 1) != 0 ||
+        memcmp(text + size - tail, CHECK, sizeof(CHECK) - 1) != 0 || text[size - 1] != '\n')
+        return false;
+    cairn_digest check = cairn__sha256_once(text, size - tail);
+    cairn__hex(check.bytes, sizeof(check.bytes), hex);
+    return memcmp(text + size - 1 - HEX_SIZE, hex, HEX_SIZE) == 0;
+}
+
 static bool is_entry_or_temporary(const char *name)
 {
     size_t size = strlen(name), suffix = sizeof(SUFFIX) - 1;
@@ -166,4 +189,31 @@ void cairn__weights_cache_put(int dir_fd, const cairn__file_info *info, int64_t 
     entry_name(info, name);
     size_t size = format_entry(info, digest, entry);
     (void)!write_entry(dir_fd, name, entry, size); /* not cached: the next start hashes again */
+}
+
+typedef struct weighing {
+    int      dir_fd;
+    uint64_t bytes;
+} weighing;
+
+static bool weigh_entry(void *ctx, const char *name)
+{
+    weighing        *w = ctx;
+    cairn__file_info info;
+    if (!cairn__stat(w->dir_fd, name, &info))
+        w->bytes += info.disk_bytes;
+    return true;
+}
+
+uint64_t cairn__weights_cache_bytes(const char *path)
+{
+    weighing         w = {.dir_fd = -1};
+    cairn__file_info info;
+    if (!path || cairn__open_dir(AT_FDCWD, path, &w.dir_fd))
+        return 0;
+    if (!cairn__fstat(w.dir_fd, &info))
+        w.bytes = info.disk_bytes;
+    (void)!cairn__list_dir(w.dir_fd, weigh_entry, &w);
+    cairn__close(w.dir_fd);
+    return w.bytes;
 }

@@ -27,4 +27,16 @@ bool cairn__weights_cache_get(int dir_fd, const cairn__file_info *info, cairn_di
 void cairn__weights_cache_put(int dir_fd, const cairn__file_info *info, int64_t hashing_began_ns,
                               const cairn_digest *digest);
 
+/* Blocks of the folder and all in it, 0: there is none; and the most that putting
+ * one entry adds. */
+uint64_t cairn__weights_cache_bytes(const char *path);
+#define CAIRN__WEIGHTS_CACHE_STEP (UINT64_C(16) << 10) /* folder, its growth, entry, and blocks up to 4 KiB */
+
+#define CAIRN__DIGESTS_FOLDER "digests" /* under a root */
+#define CAIRN__DIGEST_ENTRY_MAX 512u    /* bytes */
+/* Whether a name is one that an entry can have, and bytes are an undamaged entry of
+ * some file: not whether it holds for that file. */
+bool cairn__weights_cache_is_name(const char *name);
+bool cairn__weights_cache_is_entry(const void *data, size_t size);
+
 #endif

@@ -45,7 +45,7 @@ CAIRN_MUST_USE cairn_status cairn__rename_new(int dir_fd, const char *from, cons
 CAIRN_MUST_USE cairn_status cairn__rename_across(int from_dir, const char *from, int to_dir, const char *to);
 CAIRN_MUST_USE cairn_status cairn__unlink(int dir_fd, const char *name);
 CAIRN_MUST_USE cairn_status cairn__remove_dir(int dir_fd, const char *name); /* CAIRN_EBUSY: not empty */
-CAIRN_MUST_USE cairn_status cairn__make_private(int dir_fd);                 /* mode 0700 */
+CAIRN_MUST_USE cairn_status cairn__set_mode(int fd, uint32_t mode);
 /* 0700; exists (as anything) is CAIRN_OK; ret_created may be NULL. */
 CAIRN_MUST_USE cairn_status cairn__make_dir(int dir_fd, const char *name, bool *ret_created);
 CAIRN_MUST_USE cairn_status cairn__stat(int dir_fd, const char *name, cairn__file_info *ret_info); /* no follow */

@@ -15,6 +15,7 @@
 #include "store/forest.h"
 
 #include "os/clock.h"
+#include "tier/remove.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,17 +46,6 @@ static bool has_children(cairn_store *store, int identity_fd, const cairn__node 
     return found;
 }
 
-/* A root with 4,096 empty folders for each identity would fill a small budget. */
-static uint64_t remove_empty_folder(int identity_fd, const cairn_key *parent)
-{
-    char             name[CAIRN__FANOUT_NAME_SIZE];
-    cairn__file_info info;
-    cairn__fanout_name(parent, name);
-    if (cairn__stat(identity_fd, name, &info) != CAIRN_OK || cairn__remove_dir(identity_fd, name) != CAIRN_OK)
-        return 0;
-    return info.disk_bytes;
-}
-
 static verdict evict_from(cairn_store *store, cairn__evictor *ev, int identity_fd, int folder_fd, cairn__node *n,
                           uint64_t *freed)
 {
@@ -80,6 +70,13 @@ static verdict evict_from(cairn_store *store, cairn__evictor *ev, int identity_f
     return GONE;
 }
 
+static uint64_t remove_folder_of(int identity_fd, const cairn_key *parent)
+{
+    char name[CAIRN__FANOUT_NAME_SIZE];
+    cairn__fanout_name(parent, name);
+    return cairn__remove_folder(identity_fd, name);
+}
+
 static verdict evict_node(cairn_store *store, cairn__evictor *ev, cairn__node *n, uint64_t *freed)
 {
     cairn_key parent = cairn__forest_key(n->name.parent);
@@ -95,7 +92,7 @@ static verdict evict_node(cairn_store *store, cairn__evictor *ev, cairn__node *n
         v = evict_from(store, ev, identity_fd, folder_fd, n, freed);
         cairn__close(folder_fd);
         if (v == GONE)
-            *freed += remove_empty_folder(identity_fd, &parent);
+            *freed += remove_folder_of(identity_fd, &parent);
     }
     cairn__close(identity_fd);
     return v;
@@ -162,7 +159,7 @@ static uint64_t evict_some(cairn_store *store, uint64_t bytes)
     return freed;
 }
 
-static uint64_t empty_quarantine(cairn_store *store)
+uint64_t cairn__empty_quarantine(cairn_store *store)
 {
     uint64_t last_count = cairn__ledger_last_count(store->ledger);
     uint64_t freed = cairn__quarantine_trim(&store->root, 0);
@@ -172,7 +169,7 @@ static uint64_t empty_quarantine(cairn_store *store)
 
 uint64_t cairn__evict(cairn_store *store, uint64_t bytes)
 {
-    uint64_t freed = empty_quarantine(store);
+    uint64_t freed = cairn__empty_quarantine(store);
     bool     fresh = is_stale(store->evictor);
     if (freed >= bytes)
         return freed;

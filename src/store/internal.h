@@ -70,6 +70,7 @@ struct cairn_store {
     uint64_t        queued_bytes;
     uint64_t        put_seq, done_seq; /* of the last job accepted, ended */
     bool            stop;
+    bool            fit_wanted; /* the writer is to look whether the budget is passed */
     cairn_pin      *pins;
     bool            write_failed;     /* for good */
     bool            low_space;        /* below the reserve, or ENOSPC */
@@ -81,6 +82,10 @@ struct cairn_store {
 
     cairn__evictor *evictor; /* the writer thread's */
 };
+
+/* ---- store.c ---- */
+/* Zeroed, with its locks; no root yet. NULL: no memory. */
+cairn_store *cairn__store_alloc(void);
 
 /* ---- lookup.c, child.c ---- */
 
@@ -145,12 +150,16 @@ CAIRN_MUST_USE cairn_status cairn__writer_start(cairn_store *store);
 CAIRN_MUST_USE cairn_status cairn__store_reserve(cairn_store *store, uint64_t bytes);
 /* Free space on the device does not go below the reserve when `bytes` are written. */
 bool cairn__store_space_left(cairn_store *store, uint64_t bytes);
-/* Writer thread: what lies above the budget when the store is opened goes. */
+/* Writer thread: what lies above the budget goes. */
 void cairn__store_fit_budget(cairn_store *store);
+/* Makes `used` of the ledger known and right; waits for another process that counts.
+ * False: it can't be counted. */
+bool cairn__store_find_used(cairn_store *store);
 /* Stops taking pages for CAIRN__RECHECK_NS. */
 void cairn__store_block(cairn_store *store, bool low_space);
 /* Writer thread: frees at least `bytes` if it can. Returns what it freed. */
 uint64_t cairn__evict(cairn_store *store, uint64_t bytes);
+uint64_t cairn__empty_quarantine(cairn_store *store); /* likewise */
 void     cairn__evictor_destroy(cairn__evictor *evictor); /* accepts NULL */
 
 /* ---- janitor.c ---- */

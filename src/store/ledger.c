@@ -15,6 +15,7 @@
 #include "base/digest.h"
 #include "os/clock.h"
 #include "os/file.h"
+#include "store/ledger_image.h"
 #include "tier/root.h"
 
 #include <fcntl.h>
@@ -25,35 +26,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LEDGER_SIZE 4096u
-#define LEDGER_VERSION 1u
-#define HEADER_SIZE 64u
-#define SLOT_SIZE 32u
-#define N_SLOTS 125u
-#define CHECKSUM_AT 4088u
-_Static_assert(HEADER_SIZE + N_SLOTS * SLOT_SIZE <= CHECKSUM_AT, "slots end before the checksum");
-
-#define FLAG_KNOWN 1u  /* used_bytes is not below the truth */
-#define FLAG_WANTED 2u /* it is above: count when there is time */
-
 /* How long to wait for other processes' transactions, which take microseconds: a
  * process stopped in the middle of one must not stop us. */
 #define LOCK_WAIT_NS (UINT64_C(2) * 1000 * 1000 * 1000)
-
-static const char MAGIC[8] = {'C', 'A', 'I', 'R', 'N', 'L', 'D', 'G'};
-
-typedef struct slot {
-    uint64_t reserved;
-    uint32_t pid; /* for a person */
-} slot;
-
-typedef struct image {
-    uint32_t flags;
-    uint32_t count_slot; /* whose count is running */
-    uint64_t used, count_id, count_added, boot_id;
-    uint64_t last_count; /* id of the last complete one, 0: none */
-    slot     slots[N_SLOTS];
-} image;
 
 struct cairn__ledger {
     pthread_mutex_t lock;
@@ -70,104 +45,48 @@ struct cairn__ledger {
     atomic_uint_fast64_t total; /* likewise; read without the lock */
 };
 
-/* ---- the block ---- */
-
-static void encode(const image *im, uint8_t buf[LEDGER_SIZE])
-{
-    memset(buf, 0, LEDGER_SIZE);
-    memcpy(buf, MAGIC, sizeof(MAGIC));
-    cairn__put_u32(buf + 8, LEDGER_VERSION);
-    cairn__put_u32(buf + 12, N_SLOTS);
-    cairn__put_u64(buf + 16, im->used);
-    cairn__put_u64(buf + 24, im->count_id);
-    cairn__put_u64(buf + 32, im->count_added);
-    cairn__put_u32(buf + 40, im->flags);
-    cairn__put_u32(buf + 44, im->count_slot);
-    cairn__put_u64(buf + 48, im->boot_id);
-    cairn__put_u64(buf + 56, im->last_count);
-    for (uint32_t i = 0; i < N_SLOTS; i++) {
-        cairn__put_u64(buf + HEADER_SIZE + i * SLOT_SIZE, im->slots[i].reserved);
-        cairn__put_u32(buf + HEADER_SIZE + i * SLOT_SIZE + 8, im->slots[i].pid);
-    }
-    cairn__xxh128 sum = cairn__xxh3_128(buf, CHECKSUM_AT);
-    memcpy(buf + CHECKSUM_AT, sum.bytes, LEDGER_SIZE - CHECKSUM_AT);
-}
-
-static bool decode(const uint8_t buf[LEDGER_SIZE], image *im)
-{
-    cairn__xxh128 sum = cairn__xxh3_128(buf, CHECKSUM_AT);
-    if (memcmp(buf, MAGIC, sizeof(MAGIC)) != 0 || cairn__get_u32(buf + 8) != LEDGER_VERSION ||
-        cairn__get_u32(buf + 12) != N_SLOTS || memcmp(buf + CHECKSUM_AT, sum.bytes, LEDGER_SIZE - CHECKSUM_AT) != 0)
-        return false;
-    im->used = cairn__get_u64(buf + 16);
-    im->count_id = cairn__get_u64(buf + 24);
-    im->count_added = cairn__get_u64(buf + 32);
-    im->flags = cairn__get_u32(buf + 40);
-    im->count_slot = cairn__get_u32(buf + 44);
-    im->boot_id = cairn__get_u64(buf + 48);
-    im->last_count = cairn__get_u64(buf + 56);
-    for (uint32_t i = 0; i < N_SLOTS; i++) {
-        im->slots[i].reserved = cairn__get_u64(buf + HEADER_SIZE + i * SLOT_SIZE);
-        im->slots[i].pid = cairn__get_u32(buf + HEADER_SIZE + i * SLOT_SIZE + 8);
-    }
-    return true;
-}
-
-/* Saturating: a number from disk must not wrap into "plenty of room". */
-static uint64_t plus(uint64_t a, uint64_t b)
-{
-    uint64_t sum;
-    return cairn__add_u64(a, b, &sum) ? sum : UINT64_MAX;
-}
-
 static uint64_t minus(uint64_t a, uint64_t b)
 {
     return a > b ? a - b : 0;
-}
-
-static uint64_t total_of(const image *im)
-{
-    uint64_t total = im->used;
-    for (uint32_t i = 0; i < N_SLOTS; i++)
-        total = plus(total, im->slots[i].reserved);
-    return total;
 }
 
 /* ---- slots ---- */
 
 static bool lock_slot(const cairn__ledger *ledger, uint32_t i)
 {
-    return cairn__lock_range(ledger->fd, HEADER_SIZE + (uint64_t)i * SLOT_SIZE, SLOT_SIZE, false) == CAIRN_OK;
+    return cairn__lock_range(ledger->fd, CAIRN__LEDGER_HEADER_SIZE + (uint64_t)i * CAIRN__LEDGER_SLOT_SIZE,
+                             CAIRN__LEDGER_SLOT_SIZE, false) == CAIRN_OK;
 }
 
 static void unlock_slot(const cairn__ledger *ledger, uint32_t i)
 {
-    cairn__unlock_range(ledger->fd, HEADER_SIZE + (uint64_t)i * SLOT_SIZE, SLOT_SIZE);
+    cairn__unlock_range(ledger->fd, CAIRN__LEDGER_HEADER_SIZE + (uint64_t)i * CAIRN__LEDGER_SLOT_SIZE,
+                        CAIRN__LEDGER_SLOT_SIZE);
 }
 
 static bool is_alive(const cairn__ledger *ledger, uint32_t i)
 {
     if ((int)i == ledger->slot)
         return true;
-    if (i >= N_SLOTS || !lock_slot(ledger, i))
-        return i < N_SLOTS;
+    if (i >= CAIRN__LEDGER_SLOTS || !lock_slot(ledger, i))
+        return i < CAIRN__LEDGER_SLOTS;
     unlock_slot(ledger, i);
     return false;
 }
 
 /* Somebody died with this reserved: it may lie on disk as temporary files. */
-static void inherit(image *im, uint32_t i)
+static void inherit(cairn__ledger_image *im, uint32_t i)
 {
     if (im->slots[i].reserved == 0)
         return;
-    im->used = plus(im->used, im->slots[i].reserved);
+    im->used = cairn__ledger_plus(im->used, im->slots[i].reserved);
     im->slots[i].reserved = 0;
-    im->flags |= FLAG_WANTED;
+    im->flags |= CAIRN__LEDGER_WANTED;
 }
 
-static void claim_slot(cairn__ledger *ledger, image *im)
+static void claim_slot(cairn__ledger *ledger, cairn__ledger_image *im)
 {
-    for (uint32_t i = 0; i < N_SLOTS && ledger->slot < 0; i++) {
+    for (uint32_t i = 0; i < CAIRN__LEDGER_SLOTS && ledger->slot < 0; i++) {
         if (!lock_slot(ledger, i))
             continue;
         inherit(im, i);
@@ -205,7 +124,7 @@ static cairn_status lock_header(cairn__ledger *ledger)
 {
     uint64_t     deadline = cairn__monotonic_ns() + LOCK_WAIT_NS;
     cairn_status status;
-    while ((status = cairn__lock_range(ledger->fd, 0, HEADER_SIZE, false)) == CAIRN_EBUSY) {
+    while ((status = cairn__lock_range(ledger->fd, 0, CAIRN__LEDGER_HEADER_SIZE, false)) == CAIRN_EBUSY) {
         if (cairn__monotonic_ns() > deadline)
             return CAIRN_EIO;
         nanosleep(&(struct timespec){.tv_nsec = 200 * 1000}, NULL);
@@ -213,25 +132,25 @@ static cairn_status lock_header(cairn__ledger *ledger)
     return status;
 }
 
-static void load(cairn__ledger *ledger, image *im)
+static void load(cairn__ledger *ledger, cairn__ledger_image *im)
 {
-    uint8_t buf[LEDGER_SIZE];
+    uint8_t buf[CAIRN__LEDGER_SIZE];
     memset(im, 0, sizeof(*im)); /* new or damaged: used is unknown */
-    bool good = cairn__read_at(ledger->fd, buf, sizeof(buf), 0) == CAIRN_OK && decode(buf, im);
+    bool good = cairn__read_at(ledger->fd, buf, sizeof(buf), 0) == CAIRN_OK && cairn__ledger_decode(buf, im);
     /* Asked once: two hosts that share a root would else count for ever. */
     if (!good || (!ledger->booted && im->boot_id != ledger->boot_id)) {
-        im->flags &= ~FLAG_KNOWN;
+        im->flags &= ~CAIRN__LEDGER_KNOWN;
         im->boot_id = ledger->boot_id;
     }
     ledger->booted = true;
     if (ledger->slot < 0)
         claim_slot(ledger, im);
     if (ledger->slot >= 0)
-        im->slots[ledger->slot] = (slot){ledger->reserved, (uint32_t)getpid()};
+        im->slots[ledger->slot] = (cairn__ledger_slot){ledger->reserved, (uint32_t)getpid()};
 }
 
 /* On CAIRN_OK the mutex and the header's lock are held; end with finish(). */
-static cairn_status begin(cairn__ledger *ledger, image *im)
+static cairn_status begin(cairn__ledger *ledger, cairn__ledger_image *im)
 {
     pthread_mutex_lock(&ledger->lock);
     cairn_status status = open_file(ledger);
@@ -245,27 +164,27 @@ static cairn_status begin(cairn__ledger *ledger, image *im)
     return CAIRN_OK;
 }
 
-static void apply_owed(const cairn__ledger *ledger, image *im)
+static void apply_owed(const cairn__ledger *ledger, cairn__ledger_image *im)
 {
-    im->used = plus(im->used, ledger->owed);
+    im->used = cairn__ledger_plus(im->used, ledger->owed);
     if (im->count_id)
-        im->count_added = plus(im->count_added, ledger->owed);
+        im->count_added = cairn__ledger_plus(im->count_added, ledger->owed);
     if (ledger->overstated)
-        im->flags |= FLAG_WANTED;
+        im->flags |= CAIRN__LEDGER_WANTED;
 }
 
-static cairn_status write_image(cairn__ledger *ledger, image *im)
+static cairn_status write_image(cairn__ledger *ledger, cairn__ledger_image *im)
 {
-    uint8_t buf[LEDGER_SIZE];
+    uint8_t buf[CAIRN__LEDGER_SIZE];
     if (ledger->slot >= 0)
         im->slots[ledger->slot].reserved = ledger->reserved;
     apply_owed(ledger, im);
-    encode(im, buf);
+    cairn__ledger_encode(im, buf);
     cairn_status status = cairn__write_at(ledger->fd, buf, sizeof(buf), 0);
     if (!status) { /* else what is owed may be added twice, which is too much and no harm */
         ledger->owed = 0;
         ledger->overstated = false;
-        atomic_store(&ledger->total, total_of(im));
+        atomic_store(&ledger->total, cairn__ledger_image_total(im));
         ledger->last_count = im->last_count;
     }
     return status;
@@ -273,11 +192,11 @@ static cairn_status write_image(cairn__ledger *ledger, image *im)
 
 static void unlock(cairn__ledger *ledger)
 {
-    cairn__unlock_range(ledger->fd, 0, HEADER_SIZE);
+    cairn__unlock_range(ledger->fd, 0, CAIRN__LEDGER_HEADER_SIZE);
     pthread_mutex_unlock(&ledger->lock);
 }
 
-static cairn_status finish(cairn__ledger *ledger, image *im)
+static cairn_status finish(cairn__ledger *ledger, cairn__ledger_image *im)
 {
     cairn_status status = write_image(ledger, im);
     unlock(ledger);
@@ -303,8 +222,8 @@ static uint64_t read_boot_id(void)
 
 cairn_status cairn__ledger_open(int root_fd, cairn__ledger **ret_ledger)
 {
-    image          im;
-    cairn__ledger *ledger = calloc(1, sizeof(*ledger));
+    cairn__ledger_image im;
+    cairn__ledger      *ledger = calloc(1, sizeof(*ledger));
     if (!ledger)
         return CAIRN_ENOMEM;
     pthread_mutex_init(&ledger->lock, NULL);
@@ -327,7 +246,7 @@ cairn_status cairn__ledger_open(int root_fd, cairn__ledger **ret_ledger)
 
 void cairn__ledger_close(cairn__ledger *ledger)
 {
-    image im;
+    cairn__ledger_image im;
     if (!ledger)
         return;
     ledger->reserved = 0;
@@ -342,14 +261,14 @@ void cairn__ledger_close(cairn__ledger *ledger)
 
 cairn_status cairn__ledger_reserve(cairn__ledger *ledger, uint64_t bytes, uint64_t budget_bytes, uint64_t *ret_missing)
 {
-    image        im;
-    cairn_status status = begin(ledger, &im);
+    cairn__ledger_image im;
+    cairn_status        status = begin(ledger, &im);
     if (status)
         return CAIRN_EIO;
-    uint64_t wanted = plus(total_of(&im), bytes);
+    uint64_t wanted = cairn__ledger_plus(cairn__ledger_image_total(&im), bytes);
     if (ledger->slot < 0)
         status = CAIRN_EIO; /* more processes than slots */
-    else if (!(im.flags & FLAG_KNOWN))
+    else if (!(im.flags & CAIRN__LEDGER_KNOWN))
         status = CAIRN_EBUSY;
     else if (wanted > budget_bytes) {
         status = CAIRN_ENOSPC;
@@ -366,10 +285,10 @@ cairn_status cairn__ledger_reserve(cairn__ledger *ledger, uint64_t bytes, uint64
 
 void cairn__ledger_commit(cairn__ledger *ledger, uint64_t reserved_bytes, uint64_t used_bytes)
 {
-    image im;
+    cairn__ledger_image im;
     pthread_mutex_lock(&ledger->lock);
     ledger->reserved = minus(ledger->reserved, reserved_bytes);
-    ledger->owed = plus(ledger->owed, used_bytes);
+    ledger->owed = cairn__ledger_plus(ledger->owed, used_bytes);
     pthread_mutex_unlock(&ledger->lock);
     if (begin(ledger, &im) == CAIRN_OK)
         (void)!finish(ledger, &im);
@@ -384,7 +303,7 @@ static void note_overstated(cairn__ledger *ledger)
 
 void cairn__ledger_freed(cairn__ledger *ledger, uint64_t bytes, uint64_t last_count)
 {
-    image im;
+    cairn__ledger_image im;
     if (!bytes)
         return;
     if (begin(ledger, &im) != CAIRN_OK) {
@@ -394,7 +313,7 @@ void cairn__ledger_freed(cairn__ledger *ledger, uint64_t bytes, uint64_t last_co
     if (im.last_count == last_count)
         im.used = minus(im.used, bytes);
     else
-        im.flags |= FLAG_WANTED; /* used is of a count that may have missed them: not twice */
+        im.flags |= CAIRN__LEDGER_WANTED; /* used is of a count that may have missed them: not twice */
     if (finish(ledger, &im) != CAIRN_OK)
         note_overstated(ledger);
 }
@@ -403,21 +322,21 @@ void cairn__ledger_freed(cairn__ledger *ledger, uint64_t bytes, uint64_t last_co
 
 bool cairn__ledger_wants_count(cairn__ledger *ledger)
 {
-    image im;
+    cairn__ledger_image im;
     if (begin(ledger, &im) != CAIRN_OK)
         return false;
-    for (uint32_t i = 0; i < N_SLOTS; i++)
+    for (uint32_t i = 0; i < CAIRN__LEDGER_SLOTS; i++)
         if (im.slots[i].reserved && !is_alive(ledger, i))
             inherit(&im, i);
-    bool wanted = !(im.flags & FLAG_KNOWN) || (im.flags & FLAG_WANTED);
+    bool wanted = !(im.flags & CAIRN__LEDGER_KNOWN) || (im.flags & CAIRN__LEDGER_WANTED);
     (void)!finish(ledger, &im);
     return wanted;
 }
 
 cairn_status cairn__ledger_count_begin(cairn__ledger *ledger, uint64_t *ret_count_id)
 {
-    image        im;
-    cairn_status status = begin(ledger, &im);
+    cairn__ledger_image im;
+    cairn_status        status = begin(ledger, &im);
     if (status)
         return CAIRN_EIO;
     if (ledger->slot < 0)
@@ -425,7 +344,7 @@ cairn_status cairn__ledger_count_begin(cairn__ledger *ledger, uint64_t *ret_coun
     else if (im.count_id && (int)im.count_slot != ledger->slot && is_alive(ledger, im.count_slot))
         status = CAIRN_EBUSY;
     if (!status) {
-        for (uint32_t i = 0; i < N_SLOTS; i++)
+        for (uint32_t i = 0; i < CAIRN__LEDGER_SLOTS; i++)
             if (im.slots[i].reserved && !is_alive(ledger, i))
                 inherit(&im, i);
         do
@@ -441,14 +360,14 @@ cairn_status cairn__ledger_count_begin(cairn__ledger *ledger, uint64_t *ret_coun
 
 void cairn__ledger_count_end(cairn__ledger *ledger, uint64_t count_id, uint64_t total_bytes, bool complete)
 {
-    image im;
+    cairn__ledger_image im;
     if (begin(ledger, &im) != CAIRN_OK)
         return;
     if (im.count_id == count_id) {
         im.count_id = 0;
         if (complete) {
-            im.used = plus(total_bytes, im.count_added);
-            im.flags = FLAG_KNOWN;
+            im.used = cairn__ledger_plus(total_bytes, im.count_added);
+            im.flags = CAIRN__LEDGER_KNOWN;
             im.last_count = count_id;
         }
     }
@@ -458,11 +377,12 @@ void cairn__ledger_count_end(cairn__ledger *ledger, uint64_t count_id, uint64_t 
 /* Without the lock, so of a file that may be half written: then as last seen. */
 static void look(cairn__ledger *ledger)
 {
-    uint8_t buf[LEDGER_SIZE];
-    image   im;
-    if (ledger->fd < 0 || cairn__read_at(ledger->fd, buf, sizeof(buf), 0) != CAIRN_OK || !decode(buf, &im))
+    uint8_t             buf[CAIRN__LEDGER_SIZE];
+    cairn__ledger_image im;
+    if (ledger->fd < 0 || cairn__read_at(ledger->fd, buf, sizeof(buf), 0) != CAIRN_OK ||
+        !cairn__ledger_decode(buf, &im))
         return;
-    atomic_store(&ledger->total, total_of(&im));
+    atomic_store(&ledger->total, cairn__ledger_image_total(&im));
     ledger->last_count = im.last_count;
 }
 

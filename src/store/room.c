@@ -39,9 +39,8 @@ static bool is_stopping(cairn_store *store)
     return stop;
 }
 
-/* Makes `used` known. Another process that counts already is waited for; a root
- * that can't be counted, since a folder of it can't be read, is not. */
-static bool find_out_used(cairn_store *store)
+/* A root that can't be counted, since a folder of it can't be read, is not waited for. */
+bool cairn__store_find_used(cairn_store *store)
 {
     for (int i = 0; i < 200; i++) {
         if (!cairn__ledger_wants_count(store->ledger))
@@ -69,7 +68,7 @@ cairn_status cairn__store_reserve(cairn_store *store, uint64_t bytes)
     for (int i = 0; i < MAX_TRIES; i++) {
         uint64_t     missing = 0;
         cairn_status status = cairn__ledger_reserve(store->ledger, bytes, store->budget_bytes, &missing);
-        if (status == CAIRN_EBUSY && find_out_used(store))
+        if (status == CAIRN_EBUSY && cairn__store_find_used(store))
             continue;
         if (status == CAIRN_EBUSY || status == CAIRN_EIO) {
             cairn__store_block(store, false); /* else each page would walk the root, or wait for a lock, in vain */
@@ -85,7 +84,7 @@ cairn_status cairn__store_reserve(cairn_store *store, uint64_t bytes)
 
 void cairn__store_fit_budget(cairn_store *store)
 {
-    if (!find_out_used(store))
+    if (!cairn__store_find_used(store))
         return;
     uint64_t total = cairn__ledger_total(store->ledger);
     if (total > store->budget_bytes)

@@ -115,6 +115,16 @@ static void init_locks(cairn_store *store)
     pthread_condattr_destroy(&attr);
 }
 
+cairn_store *cairn__store_alloc(void)
+{
+    cairn_store *store = calloc(1, sizeof(*store));
+    if (!store)
+        return NULL;
+    store->root.fd = -1;
+    init_locks(store);
+    return store;
+}
+
 cairn_status cairn_store_open(const cairn_store_options *options, cairn_store **ret_store, cairn_error *error)
 {
     static const cairn_store_options defaults;
@@ -123,11 +133,9 @@ cairn_status cairn_store_open(const cairn_store_options *options, cairn_store **
         error->text[0] = 0;
     if (!ret_store)
         return say(error, CAIRN_EINVAL, "no place for the store's pointer%s: %s", "");
-    cairn_store *store = calloc(1, sizeof(*store));
+    cairn_store *store = cairn__store_alloc();
     if (!store)
         return say(error, CAIRN_ENOMEM, "cannot open the cache%s: %s", "");
-    store->root.fd = -1;
-    init_locks(store);
     cairn_status status = set_shape(store, o, error);
     if (!status && store->off)
         (void)!cairn__root_path(o->root, &store->root.path, NULL); /* only to be shown */
@@ -171,6 +179,22 @@ void cairn_store_close(cairn_store *store)
     pthread_mutex_destroy(&store->scan_lock);
     pthread_mutex_destroy(&store->lock);
     free(store);
+}
+
+/* ---- the budget ---- */
+
+void cairn_store_count_side(cairn_store *store, int64_t bytes)
+{
+    if (!store || store->off || bytes == 0)
+        return;
+    if (bytes > 0)
+        cairn__ledger_commit(store->ledger, 0, (uint64_t)bytes);
+    else
+        cairn__ledger_freed(store->ledger, (uint64_t)-bytes, cairn__ledger_last_count(store->ledger));
+    pthread_mutex_lock(&store->lock);
+    store->fit_wanted |= bytes > 0;
+    pthread_cond_broadcast(&store->work);
+    pthread_mutex_unlock(&store->lock);
 }
 
 /* ---- numbers ---- */

@@ -274,11 +274,16 @@ static bool wait_for_work(writer *w)
 {
     cairn_store *store = w->store;
     pthread_mutex_lock(&store->lock);
-    while (!store->queue_head && !store->stop)
+    while (!store->queue_head && !store->stop && !store->fit_wanted)
         pthread_cond_wait(&store->work, &store->lock);
+    bool fit = store->fit_wanted;
+    store->fit_wanted = false;
     take_batch_locked(w);
+    bool go_on = w->n_items > 0 || !store->stop;
     pthread_mutex_unlock(&store->lock);
-    return w->n_items > 0;
+    if (fit)
+        cairn__store_fit_budget(store);
+    return go_on;
 }
 
 static void *writer_main(void *ctx)

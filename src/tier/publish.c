@@ -10,8 +10,8 @@
  * makes the file system commit its journal for all of them, and the others find
  * little left to do.
  * A folder can be removed under us by another process that evicted its last
- * page; creating a file in it then fails with ENOENT and is tried once more from
- * the top. */
+ * page; creating a file in it then fails with ENOENT and is tried again from the
+ * top. */
 #include "tier/disk.h"
 
 #include "base/bytes.h"
@@ -19,8 +19,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Per page: fan-out folder; per batch in the worst case also as many identities. */
-#define MAX_FOLDERS (2 * CAIRN__BATCH_PAGES + 2)
+/* Per page: fan-out folder; per batch in the worst case also as many identities;
+ * and once more of both for those that vanish under us. */
+#define MAX_FOLDERS (4 * CAIRN__BATCH_PAGES + 2)
+#define MAX_ATTEMPTS 6 /* at a folder that others remove: eviction and clear at once; a bound, not a tuning */
 #define ROOT_FOLDER 0u /* the first that a batch enters */
 
 /* Blocks below this size are gathered, so that a page of small blocks is not
@@ -166,7 +168,7 @@ static void remove_temp(cairn__batch *batch, int folder_fd, const char *temp, in
 /* The text that a person compares two identities by. */
 static cairn_status write_identity_text(cairn__batch *batch, size_t index, const char *text)
 {
-    static const char NAME[] = "identity.txt";
+    static const char NAME[] = CAIRN__IDENTITY_TEXT;
     folder           *f = &batch->folders[index];
     cairn__file_info  info;
     char              temp[CAIRN__TEMP_NAME_SIZE];
@@ -223,7 +225,7 @@ static cairn_status create_temp(cairn__batch *batch, const cairn_digest *identit
                                 const cairn_key *parent, item *it)
 {
     cairn_status status = CAIRN_ENOENT;
-    for (int attempt = 0; attempt < 2 && status == CAIRN_ENOENT; attempt++) {
+    for (int attempt = 0; attempt < MAX_ATTEMPTS && status == CAIRN_ENOENT; attempt++) {
         status = enter_folder(batch, identity, identity_text, parent, &it->folder);
         if (status)
             continue;

@@ -286,7 +286,7 @@ static cairn_status claim(const cairn__root *root, cairn_error *error)
         status = write_marker(root, error);
     if (status)
         return status;
-    status = cairn__make_private(root->fd);
+    status = cairn__set_mode(root->fd, 0700);
     return status ? fail(error, outward(status), "cannot make the cache directory %s private: %s", root->path,
                          cairn__os_error_text())
                   : CAIRN_OK;
@@ -319,6 +319,42 @@ cairn_status cairn__root_open(const char *path, cairn__root *ret_root, cairn_err
         status = claim(&root, error);
     if (!status)
         status = make_folders(&root, error);
+    if (status) {
+        cairn__root_close(&root);
+        return status;
+    }
+    *ret_root = root;
+    return CAIRN_OK;
+}
+
+/* A directory without the marker. */
+static cairn_status look_for_marker(const cairn__root *root, cairn_error *error)
+{
+    cairn__file_info info;
+    cairn_status     status = cairn__stat(root->fd, CAIRN__ROOT_MARKER, &info);
+    if (status == CAIRN_ENOENT)
+        return fail(error, CAIRN_EINVAL, "the directory %s is not a cache of ours (no file CAIRN in it); name another",
+                    root->path);
+    return status ? fail(error, outward(status), "cannot look at the file CAIRN in the cache directory %s: %s",
+                         root->path, cairn__os_error_text())
+                  : check_marker(root, error);
+}
+
+cairn_status cairn__root_open_existing(const char *path, cairn__root *ret_root, cairn_error *error)
+{
+    cairn__root  root = {.fd = -1};
+    cairn_status status = cairn__root_path(path, &root.path, error);
+    if (!status) { /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): freed by cairn__root_close() */
+        status = cairn__open_dir(AT_FDCWD, root.path, &root.fd);
+        if (status == CAIRN_ENOENT)
+            fail(error, status, "there is no cache directory %s; name one with --cache-dir", root.path);
+        else if (status)
+            status = explain_open_failure(root.path, status, error);
+    }
+    if (!status)
+        status = check_owner(&root, error);
+    if (!status)
+        status = look_for_marker(&root, error);
     if (status) {
         cairn__root_close(&root);
         return status;

@@ -33,6 +33,9 @@ CAIRN_MUST_USE cairn_status cairn__root_path(const char *path, char **ret_path, 
 /* Opens or creates it, with missing parents. Takes a directory only when it has
  * the marker or is empty. Errors as cairn_store_open() documents, text in *error. */
 CAIRN_MUST_USE cairn_status cairn__root_open(const char *path, cairn__root *ret_root, cairn_error *error);
+/* Opens one that is there, and changes nothing. CAIRN_ENOENT: no such directory;
+ * CAIRN_EINVAL: not one of ours. */
+CAIRN_MUST_USE cairn_status cairn__root_open_existing(const char *path, cairn__root *ret_root, cairn_error *error);
 void                        cairn__root_close(cairn__root *root); /* accepts a zeroed one with fd -1 */
 
 /* A fresh temporary name. */

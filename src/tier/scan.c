@@ -6,7 +6,8 @@
  * lock. A clock that jumped can at worst leave a dead file for a later scan. */
 #include "tier/scan.h"
 
-#include <stdlib.h>
+#include "tier/names.h"
+
 #include <string.h>
 
 /* v1/<identity>/<fan-out>/file is depth 3; deeper things are not ours. */
@@ -19,33 +20,6 @@ typedef struct walk {
     const char                *identity; /* of the folder the walk is in, or NULL */
     cairn_status               status;
 } walk;
-
-/* ---- names of one folder ---- */
-
-typedef struct names {
-    char  *text; /* NUL-terminated names, one after the other */
-    size_t size, room;
-    bool   no_memory;
-} names;
-
-static bool add_name(void *ctx, const char *name)
-{
-    names *n = ctx;
-    size_t size = strlen(name) + 1;
-    if (n->room - n->size < size) {
-        size_t room = (n->room + size) * 2 + 4096;
-        char  *text = realloc(n->text, room);
-        if (!text) {
-            n->no_memory = true;
-            return false;
-        }
-        n->text = text;
-        n->room = room;
-    }
-    memcpy(n->text + n->size, name, size);
-    n->size += size;
-    return true;
-}
 
 /* ---- one file ---- */
 
@@ -83,7 +57,7 @@ static void see_temp(walk *w, int folder_fd, const char *name)
     int64_t age_ns = w->request->now_ns - info.mtime_ns;
     bool    young = age_ns < w->request->grace_ns && age_ns > -w->request->grace_ns;
     hold    lock = hold_of(folder_fd, name, &info);
-    if (lock == FREE && !young && cairn__unlink(folder_fd, name) == CAIRN_OK) {
+    if (lock == FREE && !young && (w->request->look_only || cairn__unlink(folder_fd, name) == CAIRN_OK)) {
         w->result.n_removed++;
         if (info.n_links == 1) /* else it was the second name of a page, which stays */
             w->result.freed_bytes += info.disk_bytes;
@@ -123,11 +97,11 @@ static void see_entry(walk *w, int folder_fd, const char *name, int depth)
 
 /* ---- folders ---- */
 
-static void walk_names(walk *w, int fd, const names *n, int depth)
+static void walk_names(walk *w, int fd, const cairn__names *n, int depth)
 {
-    bool quarantine = false;
-    for (size_t at = 0; at < n->size && !w->status; at += strlen(n->text + at) + 1) {
-        const char *name = n->text + at;
+    bool        quarantine = false;
+    const char *name = NULL;
+    while (!w->status && (name = cairn__names_next(n, name)) != NULL) {
         if (depth == 0 && strcmp(name, CAIRN__ROOT_QUARANTINE) == 0)
             quarantine = true; /* last: what moves there while we walk must not be missed */
         else if (depth == 0 && strcmp(name, "lost+found") == 0)
@@ -142,18 +116,22 @@ static void walk_names(walk *w, int fd, const names *n, int depth)
 static void walk_open_folder(walk *w, int fd, int depth)
 {
     cairn__file_info info;
-    names            n = {0};
-    if (w->request->stop && w->request->stop(w->request->ctx))
-        w->status = CAIRN_ECANCELED;
-    else if (cairn__fstat(fd, &info) != CAIRN_OK || cairn__list_dir(fd, add_name, &n) != CAIRN_OK)
+    cairn__names     n = {0};
+    cairn_status     status = CAIRN_ECANCELED;
+    if (!w->request->stop || !w->request->stop(w->request->ctx)) {
+        status = cairn__fstat(fd, &info);
+        if (!status)
+            status = cairn__names_read(fd, &n);
+    }
+    if (status == CAIRN_ECANCELED || status == CAIRN_ENOMEM)
+        w->status = status;
+    else if (status)
         w->result.complete = false;
-    else if (n.no_memory)
-        w->status = CAIRN_ENOMEM;
     else {
         w->result.total_bytes += info.disk_bytes;
         walk_names(w, fd, &n, depth);
     }
-    free(n.text);
+    cairn__names_done(&n);
 }
 
 static void walk_folder(walk *w, int parent_fd, const char *name, int depth)

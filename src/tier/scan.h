@@ -19,6 +19,7 @@ typedef struct cairn__scan_page {
 
 typedef struct cairn__scan_request {                       /* zero value: temporaries only */
     bool stat_files;                                       /* look at every file: total_bytes and pages are wanted */
+    bool look_only;                                        /* temporaries are counted as removed, and stay */
     bool (*page)(void *ctx, const cairn__scan_page *page); /* false: stop; NULL: don't care */
     bool (*stop)(void *ctx);                               /* asked at each folder; NULL: never */
     void   *ctx;

@@ -9,11 +9,12 @@
  * CAIRN_CRASH_SEED with which numbers (a failure prints its own). */
 #include "fault.h"
 #include "journal.h"
+#include "store/tool.h"
 #include "world.h"
 
 #include <errno.h>
 
-#define POINTS_DEFAULT 1500u
+#define POINTS_DEFAULT 1800u
 
 typedef struct play {
     world        w;
@@ -133,6 +134,31 @@ static void play_two(play *p)
     cairn_store_close(other);
 }
 
+/* The tools in the middle of a server's life. What they remove is not promised any
+ * more; what is stored afterwards is. */
+static void play_tools(play *p)
+{
+    cairn__tool_result r;
+    cairn_store       *tool;
+    cairn_error        error;
+    open_again(p);
+    put(p, LONG);
+    put(p, OTHER);
+    journal_epoch();
+    if (FAULTY(cairn__tool_open(p->w.root, true, &tool, &error)) == CAIRN_OK) {
+        (void)FAULTY(cairn__tool_prune(tool, 60u << 10, &r));
+        FAULTY_VOID(cairn_store_close(tool));
+    }
+    put(p, LONG);
+    journal_epoch();
+    if (FAULTY(cairn__tool_open(p->w.root, true, &tool, &error)) == CAIRN_OK) {
+        (void)FAULTY(cairn__tool_clear(tool, &r));
+        FAULTY_VOID(cairn_store_close(tool));
+    }
+    put(p, FORK);
+    put(p, SHORT);
+}
+
 /* ---- what is left of it ---- */
 
 typedef struct promises {
@@ -220,7 +246,7 @@ typedef struct scenario {
 
 static const scenario SCENARIOS[] = {
     {"record", play_record, false},   {"evict", play_evict, false}, {"quarantine", play_quarantine, true},
-    {"failure", play_failure, false}, {"two", play_two, false},
+    {"failure", play_failure, false}, {"two", play_two, false},     {"tools", play_tools, false},
 };
 #define N_SCENARIOS (sizeof(SCENARIOS) / sizeof(SCENARIOS[0]))
 
@@ -317,6 +343,7 @@ TEST(evict, 1)
 TEST(quarantine, 2)
 TEST(failure, 3)
 TEST(two, 4)
+TEST(tools, 5)
 
 static int teardown(void **state)
 {
@@ -336,7 +363,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(record_, teardown),    cmocka_unit_test_teardown(evict, teardown),
         cmocka_unit_test_teardown(quarantine, teardown), cmocka_unit_test_teardown(failure, teardown),
-        cmocka_unit_test_teardown(two, teardown),
+        cmocka_unit_test_teardown(two, teardown),        cmocka_unit_test_teardown(tools, teardown),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -8,6 +8,7 @@
  *   - while it ran, what lay on disk never passed what the ledger says
  * CAIRN_CRASH_POINTS set: every N. Else N grows in steps after the first ones. */
 #include "fault.h"
+#include "store/verify.h"
 #include "world.h"
 
 #include <errno.h>
@@ -228,6 +229,48 @@ static void run_quarantine(world *w)
     FAULTY_VOID(cairn_store_close(store));
 }
 
+/* The tools, on a root as a server leaves it. */
+static cairn_store *open_tool_faulty(world *w)
+{
+    cairn_store *store = NULL;
+    cairn_error  error;
+    return FAULTY(cairn__tool_open(w->root, true, &store, &error)) ? NULL : store;
+}
+
+static void run_clear(world *w)
+{
+    cairn__tool_result r;
+    cairn_store       *store = open_tool_faulty(w);
+    if (!store)
+        return;
+    (void)FAULTY(cairn__tool_clear(store, &r));
+    FAULTY_VOID(cairn_store_close(store));
+    run_lookup(w);
+}
+
+static void run_prune(world *w)
+{
+    cairn__tool_result r;
+    cairn_store       *store = open_tool_faulty(w);
+    if (!store)
+        return;
+    (void)FAULTY(cairn__tool_prune(store, 64u << 10, &r));
+    FAULTY_VOID(cairn_store_close(store));
+    run_lookup(w);
+}
+
+static void run_verify(world *w)
+{
+    cairn__verify_request request = {.deep = true};
+    cairn__verify_result  r;
+    cairn_store          *store = open_tool_faulty(w);
+    if (!store)
+        return;
+    (void)FAULTY(cairn__verify(store, &request, &r));
+    FAULTY_VOID(cairn_store_close(store));
+    run_lookup(w);
+}
+
 #define GIB (UINT64_C(1) << 30)
 static const scenario RECORD = {"record", prepare_nothing, run_record, GIB, {0}, NULL};
 static const scenario LOOKUP = {"lookup", prepare_long, run_lookup, GIB, {[LONG] = 72}, NULL};
@@ -238,6 +281,11 @@ static const scenario QUARANTINE = {
     "quarantine", prepare_bad, run_quarantine, GIB, {[LONG] = 32, [FORK] = 32, [LATER] = 16}, NULL};
 static const scenario DEAD = {"dead", prepare_dead,  run_reopen,
                               GIB,    {[LONG] = 72}, "another boot of the machine, 36 long"};
+
+static const scenario CLEAR = {"clear", prepare_full, run_clear, GIB, {0}, NULL};
+static const scenario PRUNE = {"prune", prepare_full, run_prune, GIB, {0}, NULL};
+static const scenario VERIFY = {
+    "verify", prepare_bad, run_verify, GIB, {[LONG] = 32, [FORK] = 32, [LATER] = 16}, NULL};
 
 /* ---- what can happen to a call ---- */
 
@@ -463,6 +511,9 @@ TEST(supersede, SUPERSEDE)
 TEST(reopen, REOPEN)
 TEST(quarantine, QUARANTINE)
 TEST(dead, DEAD)
+TEST(clear, CLEAR)
+TEST(prune, PRUNE)
+TEST(verify_, VERIFY)
 
 static int teardown(void **state)
 {
@@ -482,7 +533,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(record, teardown), cmocka_unit_test_teardown(lookup, teardown),
         cmocka_unit_test_teardown(evict, teardown),  cmocka_unit_test_teardown(supersede, teardown),
         cmocka_unit_test_teardown(reopen, teardown), cmocka_unit_test_teardown(quarantine, teardown),
-        cmocka_unit_test_teardown(dead, teardown),
+        cmocka_unit_test_teardown(dead, teardown),   cmocka_unit_test_teardown(clear, teardown),
+        cmocka_unit_test_teardown(prune, teardown),  cmocka_unit_test_teardown(verify_, teardown),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

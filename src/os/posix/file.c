@@ -220,9 +220,9 @@ cairn_status cairn__remove_dir(int dir_fd, const char *name)
     return status_of_result(cairn__sys_rmdirat(dir_fd, name));
 }
 
-cairn_status cairn__make_private(int dir_fd)
+cairn_status cairn__set_mode(int fd, uint32_t mode)
 {
-    return status_of_result(cairn__sys_fchmod(dir_fd, 0700));
+    return status_of_result(cairn__sys_fchmod(fd, (mode_t)mode));
 }
 
 cairn_status cairn__make_dir(int dir_fd, const char *name, bool *ret_created)

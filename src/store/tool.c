@@ -1,0 +1,159 @@
+/* tool.c - see tool.h.
+ *
+ * `clear` goes folder by folder: pages are unlinked where they lie, so that whoever
+ * reads one keeps it until it is closed. Temporary files are left to the count that
+ * follows, which removes those of dead processes: a living writer publishes what it
+ * has begun into a folder that is still there, since a folder with a file in it
+ * can't be removed. Each folder's bytes are told to the ledger at once. */
+#include "store/tool.h"
+
+#include "tier/names.h"
+#include "tier/remove.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define QUARANTINE_MAX (UINT64_C(256) << 20) /* what verify leaves there: as a store of the largest budget */
+#define PRUNE_ROUNDS 16                      /* others may write as fast as we evict; a bound, not a tuning */
+
+static cairn_status open_parts(cairn_store *store, const char *root, bool ledger, cairn_error *error)
+{
+    cairn_status status = cairn__root_open_existing(root, &store->root, error);
+    if (!status)
+        status = cairn__listings_create(&store->listings);
+    if (!status && ledger) {
+        status = cairn__ledger_open(store->root.fd, &store->ledger);
+        if (status && error)
+            snprintf(error->text, sizeof(error->text), "cannot use the file ledger in the cache directory %s: %s",
+                     store->root.path, cairn_status_text(status));
+    }
+    return status;
+}
+
+cairn_status cairn__tool_open(const char *root, bool ledger, cairn_store **ret_store, cairn_error *error)
+{
+    cairn_store *store = cairn__store_alloc();
+    if (!store)
+        return CAIRN_ENOMEM;
+    store->page_tokens = CAIRN__PAGE_TOKENS_MAX;
+    store->budget_bytes = UINT64_MAX;
+    store->quarantine_bytes = QUARANTINE_MAX;
+    cairn_status status = open_parts(store, root, ledger, error);
+    if (status)
+        cairn_store_close(store);
+    else
+        *ret_store = store;
+    return status;
+}
+
+/* ---- clear ---- */
+
+typedef struct clearing {
+    cairn_store       *store;
+    cairn__tool_result result;
+    cairn_status       status;
+} clearing;
+
+/* Calls `each` for all folders in dir_fd whose names are of `size` hex digits. */
+static void for_folders(clearing *c, int dir_fd, size_t size, void (*each)(clearing *c, int dir_fd, const char *name))
+{
+    cairn__names names;
+    const char  *name = NULL;
+    cairn_status status = cairn__names_read(dir_fd, &names);
+    if (status && status != CAIRN_ENOENT)
+        c->status = status;
+    while (!status && (name = cairn__names_next(&names, name)) != NULL)
+        if (strlen(name) == size && strspn(name, "0123456789abcdef") == size)
+            each(c, dir_fd, name);
+    cairn__names_done(&names);
+}
+
+static void clear_file(clearing *c, int folder_fd, const char *name, uint64_t *freed)
+{
+    cairn__file_info info;
+    if (cairn__stat(folder_fd, name, &info) != CAIRN_OK)
+        return; /* evicted by another process */
+    if (cairn__unlink(folder_fd, name) != CAIRN_OK && cairn__remove_dir(folder_fd, name) != CAIRN_OK) {
+        c->result.n_stuck++;
+        return;
+    }
+    c->result.n_pages++;
+    if (info.n_links == 1)
+        *freed += info.disk_bytes;
+}
+
+static void clear_folder(clearing *c, int identity_fd, const char *fanout)
+{
+    cairn__names     names;
+    cairn__page_name page;
+    const char      *name = NULL;
+    int              fd;
+    uint64_t         freed = 0, last_count = cairn__ledger_last_count(c->store->ledger);
+    if (cairn__open_dir(identity_fd, fanout, &fd) != CAIRN_OK)
+        return;
+    cairn_status status = cairn__names_read(fd, &names);
+    if (status && status != CAIRN_ENOENT)
+        c->status = status;
+    while (!status && (name = cairn__names_next(&names, name)) != NULL)
+        if (cairn__page_name_parse(name, &page))
+            clear_file(c, fd, name, &freed);
+    cairn__names_done(&names);
+    cairn__close(fd);
+    freed += cairn__remove_folder(identity_fd, fanout);
+    cairn__ledger_freed(c->store->ledger, freed, last_count);
+    c->result.freed_bytes += freed;
+}
+
+static void clear_identity(clearing *c, int pages_fd, const char *name)
+{
+    int fd;
+    if (cairn__open_dir(pages_fd, name, &fd) != CAIRN_OK)
+        return;
+    for_folders(c, fd, CAIRN__FANOUT_NAME_SIZE - 1, clear_folder);
+    cairn__close(fd);
+    uint64_t last_count = cairn__ledger_last_count(c->store->ledger);
+    uint64_t freed = cairn__remove_identity(pages_fd, name);
+    cairn__ledger_freed(c->store->ledger, freed, last_count);
+    c->result.freed_bytes += freed;
+}
+
+cairn_status cairn__tool_clear(cairn_store *store, cairn__tool_result *ret_result)
+{
+    clearing     c = {.store = store};
+    int          pages_fd;
+    cairn_status status = cairn__open_dir(store->root.fd, CAIRN__ROOT_PAGES, &pages_fd);
+    if (!status) {
+        for_folders(&c, pages_fd, CAIRN__IDENTITY_NAME_SIZE - 1, clear_identity);
+        cairn__close(pages_fd);
+        status = c.status;
+    }
+    c.result.freed_bytes += cairn__empty_quarantine(store);
+    cairn_status counted = cairn__store_count(store); /* the ledger is right again, dead temporaries are gone */
+    if (counted == CAIRN_EBUSY && cairn__store_find_used(store))
+        counted = CAIRN_OK;
+    c.result.left_bytes = cairn__ledger_total(store->ledger);
+    *ret_result = c.result;
+    if (status && status != CAIRN_ENOENT)
+        return status;
+    return counted;
+}
+
+/* ---- prune ---- */
+
+cairn_status cairn__tool_prune(cairn_store *store, uint64_t to_bytes, cairn__tool_result *ret_result)
+{
+    cairn__tool_result r = {0};
+    bool               known = cairn__store_find_used(store);
+    uint64_t           freed = 1;
+    for (int i = 0; known && i < PRUNE_ROUNDS && freed; i++) {
+        uint64_t total = cairn__ledger_total(store->ledger);
+        if (total <= to_bytes)
+            break;
+        freed = cairn__evict(store, total - to_bytes);
+        r.freed_bytes += freed;
+    }
+    r.n_pages = atomic_load_explicit(&store->counters.pages_evicted, memory_order_relaxed);
+    r.left_bytes = cairn__ledger_total(store->ledger);
+    *ret_result = r;
+    return known ? CAIRN_OK : CAIRN_EIO;
+}

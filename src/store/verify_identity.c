@@ -1,0 +1,236 @@
+/* verify_identity.c - one identity: its text, its folders, and whether each page's
+ * parent is there.
+ *
+ * Parents are looked for when all pages were seen. A page may have come after its
+ * parent's folder was listed, or gone since; so only one that is older than a
+ * minute, and still there, is called an orphan. */
+#include "store/verify_internal.h"
+
+#include "base/digest.h"
+#include "core/identity_text.h"
+#include "tier/names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ORPHAN_AGE_NS (INT64_C(60) * 1000 * 1000 * 1000) /* as eviction has it */
+
+typedef struct pages {
+    cairn__verify_page *pages;
+    size_t              n, room;
+} pages;
+
+typedef struct one_identity {
+    cairn__verifier *v;
+    int              fd;
+    const char      *name;
+    cairn_digest     digest;
+    bool             known, bad; /* digest; text */
+    pages            all;
+} one_identity;
+
+/* ---- the text ---- */
+
+static cairn_status read_text(int fd, const cairn__file_info *info, char **ret_text)
+{
+    int          file = -1;
+    char        *text = malloc((size_t)info->size_bytes + 1);
+    cairn_status status = text ? cairn__open_read(fd, CAIRN__IDENTITY_TEXT, &file) : CAIRN_ENOMEM;
+    if (!status)
+        status = cairn__read_at(file, text, (size_t)info->size_bytes, 0);
+    cairn__close(file);
+    if (status)
+        free(text);
+    else
+        *ret_text = text;
+    return status;
+}
+
+/* CAIRN_ECORRUPT: it says something that its folder's name denies. */
+static cairn_status learn_digest(one_identity *id, const cairn__file_info *info)
+{
+    char  own[CAIRN__IDENTITY_NAME_SIZE];
+    char *text;
+    if (info->size_bytes > CAIRN__IDENTITY_TEXT_MAX)
+        return CAIRN_ECORRUPT;
+    cairn_status status = read_text(id->fd, info, &text);
+    if (status)
+        return status;
+    bool valid = cairn__identity_text_is_valid(text, (size_t)info->size_bytes);
+    id->digest = cairn__sha256_once(text, (size_t)info->size_bytes);
+    free(text);
+    cairn__identity_name(&id->digest, own);
+    id->known = valid && strcmp(own, id->name) == 0;
+    return id->known ? CAIRN_OK : CAIRN_ECORRUPT;
+}
+
+/* A bad one goes, so that the next page of the identity brings the right one. */
+static void look_at_text(one_identity *id)
+{
+    cairn__verifier *v = id->v;
+    cairn__file_info info;
+    if (cairn__stat(id->fd, CAIRN__IDENTITY_TEXT, &info) == CAIRN_ENOENT)
+        return; /* said once pages were seen: a folder may be in the making */
+    id->bad = true;
+    if (!cairn__verify_entry(v, id->fd, CAIRN__IDENTITY_TEXT, false, &info))
+        return;
+    cairn_status status = learn_digest(id, &info);
+    id->bad = status != CAIRN_OK && status != CAIRN_ENOENT;
+    if (status == CAIRN_ECORRUPT)
+        cairn__verify_report(v, CAIRN__PROBLEM_IDENTITY, CAIRN__IDENTITY_TEXT, "it is not the text of this folder",
+                             cairn__verify_quarantine(v, id->fd, CAIRN__IDENTITY_TEXT, info.inode));
+    else if (id->bad)
+        cairn__verify_report(v, CAIRN__PROBLEM_UNREADABLE, CAIRN__IDENTITY_TEXT, "it can't be read", false);
+}
+
+static void miss_text(one_identity *id)
+{
+    cairn__file_info info;
+    if (!id->known && !id->bad && id->all.n > 0 && cairn__stat(id->fd, CAIRN__IDENTITY_TEXT, &info) == CAIRN_ENOENT)
+        cairn__verify_report(id->v, CAIRN__PROBLEM_IDENTITY, CAIRN__IDENTITY_TEXT,
+                             "it is missing; the next page that is stored brings it", false);
+}
+
+/* ---- folders ---- */
+
+static void keep(one_identity *id, const cairn__verify_page *page)
+{
+    pages *all = &id->all;
+    if (all->n == all->room) {
+        size_t              room = all->room * 2 + 256;
+        cairn__verify_page *more = realloc(all->pages, room * sizeof(*more));
+        if (!more) {
+            id->v->status = CAIRN_ENOMEM;
+            return;
+        }
+        all->pages = more;
+        all->room = room;
+    }
+    all->pages[all->n++] = *page;
+}
+
+static void look_at_file(one_identity *id, int folder_fd, const char *fanout, const char *name)
+{
+    cairn__page_name   parsed;
+    cairn__verify_page page;
+    if (cairn__is_temp_name(name))
+        return; /* counted, and removed, by the scan */
+    if (!cairn__page_name_parse(name, &parsed)) {
+        cairn__verify_unknown(id->v, name);
+        return;
+    }
+    if (cairn__verify_one_page(id->v, folder_fd, fanout, name, id->name, id->known ? &id->digest : NULL, &page))
+        keep(id, &page);
+    if (id->v->request->progress)
+        id->v->request->progress(id->v->request->ctx, &id->v->result);
+}
+
+static void look_at_folder(one_identity *id, const char *fanout)
+{
+    cairn__verifier *v = id->v;
+    cairn__names     names = {0};
+    cairn__file_info info;
+    const char      *name = NULL;
+    int              fd = -1;
+    if (!cairn__verify_entry(v, id->fd, fanout, true, &info))
+        return;
+    v->result.n_folders++;
+    snprintf(v->folder, sizeof(v->folder), "%s/%s/%s/", CAIRN__ROOT_PAGES, id->name, fanout);
+    cairn_status status = cairn__open_dir(id->fd, fanout, &fd);
+    if (!status)
+        status = cairn__names_read(fd, &names);
+    while (!status && !v->status && (name = cairn__names_next(&names, name)) != NULL)
+        look_at_file(id, fd, fanout, name);
+    cairn__names_done(&names);
+    cairn__close(fd);
+    snprintf(v->folder, sizeof(v->folder), "%s/%s/", CAIRN__ROOT_PAGES, id->name);
+    if (status == CAIRN_ENOMEM)
+        v->status = status;
+    else if (status && status != CAIRN_ENOENT)
+        cairn__verify_report(v, CAIRN__PROBLEM_UNREADABLE, fanout, "it can't be listed", false);
+}
+
+static bool is_hex(const char *name, size_t size)
+{
+    return strlen(name) == size && strspn(name, "0123456789abcdef") == size;
+}
+
+static void look_inside(one_identity *id)
+{
+    cairn__verifier *v = id->v;
+    cairn__names     names;
+    const char      *name = NULL;
+    look_at_text(id);
+    cairn_status status = cairn__names_read(id->fd, &names);
+    while (!status && !v->status && (name = cairn__names_next(&names, name)) != NULL) {
+        if (is_hex(name, CAIRN__FANOUT_NAME_SIZE - 1))
+            look_at_folder(id, name);
+        else if (strcmp(name, CAIRN__IDENTITY_TEXT) != 0 && !cairn__is_temp_name(name))
+            cairn__verify_unknown(v, name);
+    }
+    cairn__names_done(&names);
+    if (status == CAIRN_ENOMEM)
+        v->status = status;
+    miss_text(id);
+}
+
+/* ---- parents ---- */
+
+static int by_key(const void *a, const void *b)
+{
+    const cairn__verify_page *x = a, *y = b;
+    return memcmp(x->name.key, y->name.key, sizeof(x->name.key));
+}
+
+static const cairn__verify_page *parent_of(const pages *all, const cairn__verify_page *page)
+{
+    cairn__verify_page wanted = {.start = 0};
+    memcpy(wanted.name.key, page->name.parent, sizeof(wanted.name.key));
+    return bsearch(&wanted, all->pages, all->n, sizeof(wanted), by_key);
+}
+
+static void look_for_parent(one_identity *id, const cairn__verify_page *page)
+{
+    static const uint8_t      first[CAIRN__PAGE_NAME_KEY_SIZE];
+    char                      fanout[CAIRN__FANOUT_NAME_SIZE], text[CAIRN__PAGE_NAME_SIZE], path[128];
+    cairn__file_info          info;
+    cairn_key                 key = {{0}};
+    const cairn__verify_page *parent = parent_of(&id->all, page);
+    if (memcmp(page->name.parent, first, sizeof(first)) == 0)
+        return;
+    bool follows = parent && (page->sealed || parent->start + parent->name.n_tokens == page->start);
+    if (follows || (!parent && id->v->began_ns - page->mtime_ns < ORPHAN_AGE_NS))
+        return;
+    memcpy(key.bytes, page->name.parent, sizeof(page->name.parent));
+    cairn__fanout_name(&key, fanout);
+    cairn__page_name_format(&page->name, text);
+    snprintf(path, sizeof(path), "%s/%s", fanout, text);
+    if (cairn__stat(id->fd, path, &info) != CAIRN_OK)
+        return; /* evicted meanwhile, before its parent was */
+    cairn__verify_report(id->v, parent ? CAIRN__PROBLEM_PAGE : CAIRN__PROBLEM_ORPHAN, path,
+                         parent ? "its position does not follow its parent's" : "its parent is missing", false);
+}
+
+void cairn__verify_identity(cairn__verifier *v, int pages_fd, const char *name)
+{
+    one_identity     id = {.v = v, .name = name};
+    cairn__file_info info;
+    if (!cairn__verify_entry(v, pages_fd, name, true, &info))
+        return;
+    cairn_status status = cairn__open_dir(pages_fd, name, &id.fd);
+    if (status) {
+        if (status != CAIRN_ENOENT)
+            cairn__verify_report(v, CAIRN__PROBLEM_UNREADABLE, name, "it can't be opened", false);
+        return;
+    }
+    v->result.n_identities++;
+    snprintf(v->folder, sizeof(v->folder), "%s/%s/", CAIRN__ROOT_PAGES, name);
+    look_inside(&id);
+    qsort(id.all.pages, id.all.n, sizeof(*id.all.pages), by_key);
+    for (size_t i = 0; i < id.all.n && !v->status; i++)
+        look_for_parent(&id, &id.all.pages[i]);
+    free(id.all.pages);
+    cairn__close(id.fd);
+    snprintf(v->folder, sizeof(v->folder), "%s/", CAIRN__ROOT_PAGES);
+}

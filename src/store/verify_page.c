@@ -1,0 +1,136 @@
+/* verify_page.c - one page file: its place, header, keys, and its blocks if asked.
+ * What a lookup compares with a request is compared with the page itself here: the
+ * key follows from identity, parent and tokens, and the name from all of them. */
+#include "store/verify_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of a folder without a text: the pages agree on the first half by the folder's
+ * name, so the first one's word is as good as any. */
+static cairn_status identity_in(int folder_fd, const char *text, const char *identity_name, cairn_digest *ret_identity)
+{
+    uint8_t      buf[CAIRN__PAGE_FIXED_SIZE];
+    char         name[CAIRN__IDENTITY_NAME_SIZE];
+    int          fd = -1;
+    cairn_status status = cairn__open_read(folder_fd, text, &fd);
+    if (!status)
+        status = cairn__read_at(fd, buf, sizeof(buf), 0);
+    cairn__close(fd);
+    if (status)
+        return status;
+    memcpy(ret_identity->bytes, buf + 32, sizeof(ret_identity->bytes));
+    cairn__identity_name(ret_identity, name);
+    return strcmp(name, identity_name) == 0 ? CAIRN_OK : CAIRN_ECORRUPT;
+}
+
+/* NULL: all is well. */
+static const char *compare(const cairn__page_header *h, const cairn__page_name *name)
+{
+    static const cairn_key first;
+    int32_t                tokens[CAIRN__PAGE_TOKENS_MAX];
+    char                   is[CAIRN__PAGE_NAME_SIZE], should[CAIRN__PAGE_NAME_SIZE];
+    for (uint32_t i = 0; i < h->n_tokens; i++)
+        tokens[i] = cairn__page_token(h, i);
+    cairn_key key = cairn_chain_key(&h->identity, &h->parent, tokens, h->n_tokens);
+    if (memcmp(&key, &h->key, sizeof(key)) != 0)
+        return "its key is not that of its tokens";
+    if ((h->start == 0) != (memcmp(&h->parent, &first, sizeof(first)) == 0))
+        return "its position does not fit its parent";
+    cairn__page_name own = cairn__page_name_of(&h->key, &h->parent, tokens, h->n_tokens);
+    cairn__page_name_format(name, is);
+    cairn__page_name_format(&own, should);
+    return strcmp(is, should) == 0 ? NULL : "its name is not that of its tokens";
+}
+
+/* NULL: all is well. CAIRN_EIO in *ret_status: can't be told. */
+static const char *read_blocks(cairn__verifier *v, const cairn__page_file *file, cairn_status *ret_status)
+{
+    const char *what = NULL;
+    for (uint32_t i = 0; i < file->header.n_blocks && !what && !*ret_status; i++) {
+        const cairn__page_block block = cairn__page_block_at(&file->header, i);
+        uint8_t                *data = malloc(block.size ? (size_t)block.size : 1);
+        *ret_status = data ? cairn__read_at(file->fd, data, (size_t)block.size, file->block_offset[i]) : CAIRN_ENOMEM;
+        if (*ret_status == CAIRN_OK) {
+            cairn__xxh128 sum = cairn__xxh3_128(data, (size_t)block.size);
+            if (memcmp(&sum, &block.checksum, sizeof(sum)) != 0)
+                what = "a block does not have its checksum";
+            v->result.read_bytes += block.size;
+        }
+        free(data);
+    }
+    if (*ret_status == CAIRN_ECORRUPT) { /* it was longer when it was opened */
+        *ret_status = CAIRN_OK;
+        what = "it ends before its last block";
+    }
+    return what;
+}
+
+static bool bad(cairn__verifier *v, int folder_fd, const char *text, uint64_t inode, cairn__problem problem,
+                const char *what)
+{
+    cairn__verify_report(v, problem, text, what, cairn__verify_quarantine(v, folder_fd, text, inode));
+    return false;
+}
+
+static bool look(cairn__verifier *v, int folder_fd, const char *text, const cairn__page_name *name,
+                 const cairn_digest *identity, cairn__verify_page *ret_page)
+{
+    cairn__page_file file = {.fd = -1};
+    cairn_status     status = cairn__page_file_open(&v->store->root, folder_fd, name, identity, &file);
+    uint64_t         inode = file.info.inode;
+    if (status == CAIRN_ENOENT)
+        return false; /* evicted meanwhile */
+    if (status == CAIRN_ECORRUPT)
+        return bad(v, folder_fd, text, inode, CAIRN__PROBLEM_PAGE, "its header, size or kind is wrong");
+    if (!status) {
+        cairn__problem problem = CAIRN__PROBLEM_PAGE;
+        const char    *what = compare(&file.header, name);
+        if (!what && v->request->deep) {
+            problem = CAIRN__PROBLEM_BLOCK;
+            what = read_blocks(v, &file, &status);
+        }
+        *ret_page = (cairn__verify_page){*name, file.header.start, false, file.info.mtime_ns};
+        v->result.page_bytes += file.info.disk_bytes;
+        cairn__page_file_close(&file);
+        if (what)
+            return bad(v, folder_fd, text, inode, problem, what);
+    }
+    if (status == CAIRN_ENOMEM)
+        v->status = status;
+    else if (status)
+        cairn__verify_report(v, CAIRN__PROBLEM_UNREADABLE, text, "it can't be read", false);
+    return !status;
+}
+
+bool cairn__verify_one_page(cairn__verifier *v, int folder_fd, const char *fanout, const char *text,
+                            const char *identity_name, const cairn_digest *identity, cairn__verify_page *ret_page)
+{
+    cairn__page_name name;
+    cairn__file_info info;
+    cairn_digest     own;
+    char             place[CAIRN__FANOUT_NAME_SIZE];
+    cairn_key        parent = {{0}};
+    if (!cairn__page_name_parse(text, &name))
+        return false;
+    if (!cairn__verify_entry(v, folder_fd, text, false, &info))
+        return false;
+    v->result.n_pages++;
+    memcpy(parent.bytes, name.parent, sizeof(name.parent));
+    cairn__fanout_name(&parent, place);
+    if (strcmp(place, fanout) != 0)
+        return bad(v, folder_fd, text, info.inode, CAIRN__PROBLEM_PLACE, "it lies in another parent's folder");
+    if (!identity) {
+        cairn_status status = identity_in(folder_fd, text, identity_name, &own);
+        if (status == CAIRN_ENOENT)
+            return false;
+        if (status == CAIRN_ECORRUPT)
+            return bad(v, folder_fd, text, info.inode, CAIRN__PROBLEM_PAGE, "its header, size or kind is wrong");
+        if (status) {
+            cairn__verify_report(v, CAIRN__PROBLEM_UNREADABLE, text, "it can't be read", false);
+            return false;
+        }
+        identity = &own;
+    }
+    return look(v, folder_fd, text, &name, identity, ret_page);
+}

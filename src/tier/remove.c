@@ -1,0 +1,103 @@
+/* remove.c - see remove.h. */
+#include "tier/remove.h"
+
+#include "os/file.h"
+#include "tier/disk.h"
+#include "tier/names.h"
+#include "tier/root.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t cairn__remove_folder(int identity_fd, const char *fanout)
+{
+    cairn__file_info info;
+    if (cairn__stat(identity_fd, fanout, &info) != CAIRN_OK || cairn__remove_dir(identity_fd, fanout) != CAIRN_OK)
+        return 0;
+    return info.disk_bytes;
+}
+
+static bool holds_only(int dir_fd, const char *wanted)
+{
+    cairn__names names;
+    const char  *name = NULL;
+    bool         only = cairn__names_read(dir_fd, &names) == CAIRN_OK;
+    while (only && (name = cairn__names_next(&names, name)) != NULL)
+        only = strcmp(name, wanted) == 0;
+    cairn__names_done(&names);
+    return only;
+}
+
+/* CAIRN_OK with *ret_text NULL: there is none. The text of an identity is bounded
+ * by the format; what is longer is none of ours. */
+static cairn_status read_text(int dir_fd, char **ret_text, cairn__file_info *ret_info)
+{
+    int          fd = -1;
+    char        *text = NULL;
+    cairn_status status = cairn__open_read(dir_fd, CAIRN__IDENTITY_TEXT, &fd);
+    *ret_info = (cairn__file_info){0};
+    *ret_text = NULL;
+    if (status == CAIRN_ENOENT)
+        return CAIRN_OK;
+    if (!status)
+        status = cairn__fstat(fd, ret_info);
+    if (!status && (!ret_info->is_regular || ret_info->size_bytes > CAIRN__IDENTITY_TEXT_MAX))
+        status = CAIRN_EINVAL;
+    if (!status && !(text = malloc((size_t)ret_info->size_bytes + 1)))
+        status = CAIRN_ENOMEM;
+    if (!status)
+        status = cairn__read_at(fd, text, (size_t)ret_info->size_bytes, 0);
+    cairn__close(fd);
+    if (status)
+        free(text);
+    else
+        *ret_text = text;
+    return status;
+}
+
+/* A page came between the look and the removal, and its writer saw the text there. */
+static void put_text_back(int dir_fd, const char *text, size_t size)
+{
+    char temp[CAIRN__TEMP_NAME_SIZE];
+    int  fd = -1;
+    cairn__temp_name(temp);
+    cairn_status status = cairn__create_new(dir_fd, temp, &fd);
+    if (!status)
+        status = cairn__lock_range(fd, 0, 1, false);
+    if (!status)
+        status = cairn__write_at(fd, text, size, 0);
+    if (!status)
+        status = cairn__sync_data(fd);
+    if (!status)
+        status = cairn__rename_new(dir_fd, temp, CAIRN__IDENTITY_TEXT);
+    if (status && fd >= 0)
+        (void)!cairn__unlink(dir_fd, temp); /* the next page of it brings its text again */
+    cairn__close(fd);
+}
+
+static uint64_t remove_open(int pages_fd, const char *identity, int fd)
+{
+    cairn__file_info folder, text_info;
+    char            *text;
+    uint64_t         freed = 0;
+    if (!holds_only(fd, CAIRN__IDENTITY_TEXT) || cairn__fstat(fd, &folder) != CAIRN_OK ||
+        read_text(fd, &text, &text_info) != CAIRN_OK)
+        return 0;
+    bool unlinked = text && cairn__unlink(fd, CAIRN__IDENTITY_TEXT) == CAIRN_OK;
+    if (cairn__remove_dir(pages_fd, identity) == CAIRN_OK)
+        freed = folder.disk_bytes + (unlinked ? text_info.disk_bytes : 0);
+    else if (unlinked)
+        put_text_back(fd, text, (size_t)text_info.size_bytes);
+    free(text);
+    return freed;
+}
+
+uint64_t cairn__remove_identity(int pages_fd, const char *identity)
+{
+    int fd;
+    if (cairn__open_dir(pages_fd, identity, &fd) != CAIRN_OK)
+        return 0;
+    uint64_t freed = remove_open(pages_fd, identity, fd);
+    cairn__close(fd);
+    return freed;
+}
