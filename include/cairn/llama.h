@@ -38,7 +38,7 @@ typedef struct cairn_llama_options {
     uint32_t                           n_model_paths;
     const cairn_llama_adapter         *adapters; /* as set by llama_set_adapters_lora; NULL: none */
     uint32_t                           n_adapters;
-    const char                        *salt; /* tenant; NULL: none */
+    const char                        *salt; /* tenant of all sequences, see cairn_llama_set_salt(); NULL: none */
 
     cairn_store *store;        /* borrowed; must outlive the cache */
     llama_seq_id scratch_seq;  /* a sequence id nobody else uses; 0: n_seq_max - 1 */
@@ -67,6 +67,15 @@ CAIRN_API void cairn_llama_close(cairn_llama *cache); /* accepts NULL; does not 
 /* NULL when pages can be stored; else a sentence why not. */
 CAIRN_API const char *cairn_llama_unsupported(const cairn_llama *cache);
 CAIRN_API const cairn_identity *cairn_llama_identity(const cairn_llama *cache); /* NULL when unsupported */
+
+/* The tenant that `seq` belongs to from now on: what is recorded from it is found
+ * under the same salt alone, and so is what is restored into it. NULL: the
+ * options' salt, as after open. KV of another tenant must have been removed from
+ * the sequence, and none may be copied into it. Costs a hash when nothing
+ * changes, else tens of microseconds. Errors: CAIRN_EINVAL, CAIRN_ENOMEM; after
+ * CAIRN_ENOMEM the sequence belongs to nobody: it restores and records nothing
+ * until a call succeeds. */
+CAIRN_API CAIRN_MUST_USE cairn_status cairn_llama_set_salt(cairn_llama *cache, llama_seq_id seq, const char *salt);
 
 typedef struct cairn_llama_restored {
     uint32_t   n_tokens;     /* KV of [0, n_tokens) is in the sequence now */

@@ -13,7 +13,7 @@ const char *cairn__cli_size_text(uint64_t bytes, char *buf, size_t buf_size);
 
 typedef struct cairn__serve_options {
     cairn__runtime_options runtime;
-    const char            *host, *port_file, *cache_dir, *alias, *template_file;
+    const char            *host, *port_file, *cache_dir, *alias, *template_file, *api_key_file;
     uint16_t               port;
     uint64_t               cache_budget, cache_reserve, max_body_size;
     uint32_t               read_timeout_s, grace_s;

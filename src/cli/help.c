@@ -27,6 +27,7 @@ static const char SERVE[] =
     "  -p, --port N              port (default 8080; 0: any free one)\n"
     "      --port-file FILE      write the port there once the server listens\n"
     "      --alias NAME          name of the model for clients (default: the file's name)\n"
+    "      --api-key-file FILE   asks for a key; a line each: KEY TENANT. Tenants share no cache\n"
     "\n"
     "cache on disk\n"
     "      --cache-dir DIR       where (default $XDG_CACHE_HOME/cairn, else ~/.cache/cairn)\n"

@@ -11,7 +11,7 @@
 enum {
     OPT_HOST = 256, OPT_PORT_FILE, OPT_ALIAS, OPT_CACHE_DIR, OPT_CACHE_DISK, OPT_CACHE_RESERVE, OPT_REPRODUCIBLE,
     OPT_BATCH, OPT_SEQUENCES, OPT_GPU_LAYERS, OPT_FLASH_ATTN, OPT_TYPE_K, OPT_TYPE_V, OPT_TEMPLATE, OPT_MAX_BODY,
-    OPT_READ_TIMEOUT, OPT_GRACE, OPT_VERBOSE
+    OPT_READ_TIMEOUT, OPT_GRACE, OPT_VERBOSE, OPT_API_KEY_FILE
 };
 
 static const struct option long_options[] = {
@@ -20,6 +20,7 @@ static const struct option long_options[] = {
     {"port", required_argument, NULL, 'p'},
     {"port-file", required_argument, NULL, OPT_PORT_FILE},
     {"alias", required_argument, NULL, OPT_ALIAS},
+    {"api-key-file", required_argument, NULL, OPT_API_KEY_FILE},
     {"cache-dir", required_argument, NULL, OPT_CACHE_DIR},
     {"cache-disk", required_argument, NULL, OPT_CACHE_DISK},
     {"cache-reserve", required_argument, NULL, OPT_CACHE_RESERVE},
@@ -171,6 +172,7 @@ static bool text_option(int option, const char *arg, cairn__serve_options *o)
     case OPT_HOST: o->host = arg; return true;
     case OPT_PORT_FILE: o->port_file = arg; return true;
     case OPT_ALIAS: o->alias = arg; return true;
+    case OPT_API_KEY_FILE: o->api_key_file = arg; return true;
     case OPT_CACHE_DIR: o->cache_dir = arg; return true;
     case OPT_TEMPLATE: o->template_file = arg; return true;
     case OPT_VERBOSE: o->verbose = true; return true;

@@ -22,6 +22,7 @@ typedef struct parts {
     cairn__engine       *engine;
     cairn__chat         *chat;
     cairn__server       *server;
+    cairn__keys         *keys;
     char                *template_text;
     char                *model_name;
     char                *digest_dir;
@@ -79,6 +80,11 @@ static cairn_status name_model(parts *p)
     if (!p->options.alias && n > 5 && strcasecmp(p->model_name + n - 5, ".gguf") == 0)
         p->model_name[n - 5] = 0;
     return CAIRN_OK;
+}
+
+static cairn_status load_keys(parts *p)
+{
+    return p->options.api_key_file ? cairn__keys_load(p->options.api_key_file, &p->keys, &p->error) : CAIRN_OK;
 }
 
 static cairn_status bind_address(parts *p, cairn__http **ret_http)
@@ -199,9 +205,13 @@ static void say_address(const parts *p, uint16_t port)
 {
     const char *host = p->options.host ? p->options.host : "127.0.0.1";
     bool        v6   = strchr(host, ':') != NULL;
+    if (p->keys)
+        cairn__log_line("asks for one of %u API keys", cairn__keys_count(p->keys));
     if (!is_loopback(p->options.host))
-        cairn__log_line("warning: %s can be reached from other machines and asks for no key; anyone who reaches it "
-                        "can use the model", host);
+        cairn__log_line("warning: %s can be reached from other machines %s", host,
+                        p->keys ? "and speaks plain HTTP: keys and prompts can be read on the way; put a proxy with "
+                                  "TLS in front"
+                                : "and asks for no key; anyone who reaches it can use the model: --api-key-file");
     cairn__log_line("listening on http://%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", port);
 }
 
@@ -232,6 +242,8 @@ static cairn_status prepare(parts *p, cairn__http **ret_http)
     if (status == CAIRN_OK)
         status = read_template(p);
     if (status == CAIRN_OK)
+        status = load_keys(p);
+    if (status == CAIRN_OK)
         status = bind_address(p, ret_http);
     if (status == CAIRN_OK)
         status = open_store(p);
@@ -248,6 +260,7 @@ static cairn_status serve(parts *p, cairn__http *http_take)
                                      .chat         = p->chat,
                                      .chat_error   = p->chat_error.text,
                                      .model_name   = p->model_name,
+                                     .keys         = p->keys,
                                      .reproducible = p->options.runtime.reproducible,
                                      .grace_ms     = p->options.grace_s * 1000};
     say_model(p);
@@ -280,6 +293,7 @@ static void close_parts(parts *p)
     if (p->engine)
         cairn__engine_destroy(p->engine);
     cairn_store_close(p->store);
+    cairn__keys_destroy(p->keys);
     free(p->template_text);
     free(p->model_name);
     free(p->digest_dir);

@@ -19,6 +19,7 @@ typedef struct cairn__job { /* copied whole by submit */
     const int32_t     *tokens;
     uint32_t           n_tokens;
     uint32_t           max_tokens; /* 0 is allowed: prefill only */
+    cairn_digest       salt;       /* shares KV with jobs of the same salt alone; zeros: none */
     cairn__sampling    sampling;
     const char *const *stops; /* stop strings, UTF-8 */
     uint32_t           n_stops;

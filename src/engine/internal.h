@@ -107,8 +107,8 @@ cairn_miss cairn__attach_miss(cairn__engine *engine);
 void       cairn__attach_stop(cairn__engine *engine);
 
 /* ---- resident.c: plans carried out ---- */
-/* Brings a sequence to hold as much of the request as is resident. */
-uint32_t cairn__resident_prepare(cairn__engine *engine, const int32_t *tokens, uint32_t n, uint32_t *ret_seq);
+/* Brings a sequence to hold as much of the job's prompt as is resident under its salt. */
+uint32_t cairn__resident_prepare(cairn__engine *engine, const cairn__job *job, uint32_t *ret_seq);
 void     cairn__resident_remove(cairn__engine *engine, uint32_t seq);
 /* Frees the sequence used longest ago but `except`. False: there is none. */
 bool cairn__resident_evict(cairn__engine *engine, uint32_t except);

@@ -76,7 +76,7 @@ static bool still_waiting(void *ctx)
 static void wait_for_digest(cairn__run *run)
 {
     uint32_t shared = 0;
-    cairn__sequences_best(&run->engine->seqs, run->tokens, run->n_prompt, &shared);
+    cairn__sequences_best(&run->engine->seqs, &run->request->job.salt, run->tokens, run->n_prompt, &shared);
     cairn__attach_wait(run->engine, run->request->id, run->n_prompt - shared, still_waiting, run);
 }
 
@@ -93,16 +93,16 @@ static cairn__restored restore(cairn__run *run)
     r.miss = why;
     if (why)
         return r;
-    r = cairn__seq_restore(engine->rt, run->seq, run->tokens, run->n_prompt, run->n_resident);
+    r = cairn__seq_restore(engine->rt, run->seq, &run->request->job.salt, run->tokens, run->n_prompt, run->n_resident);
     cairn__restore_estimate_add(&engine->restore_estimate, r.from_store, r.bytes, r.elapsed_ns);
     return r;
 }
 
-/* After this the sequence holds the longest prefix that anybody had. */
+/* After this the sequence holds the longest prefix that was computed for this salt. */
 static void place_and_restore(cairn__run *run)
 {
     cairn__engine *engine = run->engine;
-    run->n_resident = cairn__resident_prepare(engine, run->tokens, run->n_prompt, &run->seq);
+    run->n_resident = cairn__resident_prepare(engine, &run->request->job, &run->seq);
     run->placed = true;
     cairn__resident_make_room(engine, run->seq, run->n_prompt - run->n_resident + 1);
 

@@ -49,29 +49,32 @@ static bool fork(cairn__engine *engine, uint32_t source, uint32_t seq, uint32_t 
 
 /* The cells of a reproducible request are 0..n-1, so with nothing to keep the
  * pool starts afresh, where its order can't depend on what was there before. */
-static uint32_t prepare_on_grid(cairn__engine *engine, const int32_t *tokens, uint32_t n)
+static uint32_t prepare_on_grid(cairn__engine *engine, const cairn__job *job)
 {
-    cairn__sequence_plan plan =
-        cairn__sequences_plan_grid(&engine->seqs, tokens, n, cairn__runtime_n_batch(engine->rt));
+    cairn__sequence_plan plan = cairn__sequences_plan_grid(&engine->seqs, &job->salt, job->tokens, job->n_tokens,
+                                                           cairn__runtime_n_batch(engine->rt));
     if (plan.keep > 0 && cut(engine, 0, plan.keep))
         return plan.keep;
     cairn__resident_clear(engine);
     return 0;
 }
 
-uint32_t cairn__resident_prepare(cairn__engine *engine, const int32_t *tokens, uint32_t n, uint32_t *ret_seq)
+static uint32_t prepare_anywhere(cairn__engine *engine, const cairn__job *job, uint32_t *ret_seq)
 {
-    if (engine->options.reproducible) {
-        *ret_seq = 0;
-        uint32_t keep = prepare_on_grid(engine, tokens, n);
-        cairn__sequences_touch(&engine->seqs, 0);
-        return keep;
-    }
-    cairn__sequence_plan plan = cairn__sequences_plan(&engine->seqs, tokens, n);
+    cairn__sequence_plan plan = cairn__sequences_plan(&engine->seqs, &job->salt, job->tokens, job->n_tokens);
     bool kept = plan.fork ? fork(engine, plan.source, plan.seq, plan.keep) : cut(engine, plan.seq, plan.keep);
-    cairn__sequences_touch(&engine->seqs, plan.seq);
     *ret_seq = plan.seq;
     return kept ? plan.keep : 0;
+}
+
+uint32_t cairn__resident_prepare(cairn__engine *engine, const cairn__job *job, uint32_t *ret_seq)
+{
+    *ret_seq = 0;
+    uint32_t keep =
+        engine->options.reproducible ? prepare_on_grid(engine, job) : prepare_anywhere(engine, job, ret_seq);
+    cairn__sequences_assign(&engine->seqs, *ret_seq, &job->salt);
+    cairn__sequences_touch(&engine->seqs, *ret_seq);
+    return keep;
 }
 
 void cairn__resident_make_room(cairn__engine *engine, uint32_t seq, uint32_t n_more)
@@ -90,7 +93,8 @@ uint32_t cairn__resident_recordable(const cairn__engine *engine, uint32_t seq)
 
 void cairn__resident_record(cairn__engine *engine, uint32_t seq, bool end)
 {
-    uint32_t n = cairn__resident_recordable(engine, seq);
+    const cairn__resident *item = &engine->seqs.items[seq];
+    uint32_t               n = cairn__resident_recordable(engine, seq);
     if (n > 0)
-        cairn__seq_record(engine->rt, seq, engine->seqs.items[seq].tokens, n, end);
+        cairn__seq_record(engine->rt, seq, &item->salt, item->tokens, n, end);
 }

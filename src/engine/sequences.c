@@ -40,18 +40,26 @@ static uint32_t common(const int32_t *a, uint32_t n_a, const int32_t *b, uint32_
     return i;
 }
 
-uint32_t cairn__sequences_shared(const cairn__sequences *seqs, uint32_t seq, const int32_t *tokens, uint32_t n)
+static bool same_salt(const cairn_digest *a, const cairn_digest *b)
 {
-    return common(seqs->items[seq].tokens, seqs->items[seq].n, tokens, n);
+    return memcmp(a, b, sizeof *a) == 0;
+}
+
+uint32_t cairn__sequences_shared(const cairn__sequences *seqs, uint32_t seq, const cairn_digest *salt,
+                                 const int32_t *tokens, uint32_t n)
+{
+    const cairn__resident *item = &seqs->items[seq];
+    return same_salt(&item->salt, salt) ? common(item->tokens, item->n, tokens, n) : 0;
 }
 
 /* Among equals the shorter one: it needs the least cutting, and a sequence that
  * ends there is taken over where a longer one would have to be forked. */
-uint32_t cairn__sequences_best(const cairn__sequences *seqs, const int32_t *tokens, uint32_t n, uint32_t *ret_shared)
+uint32_t cairn__sequences_best(const cairn__sequences *seqs, const cairn_digest *salt, const int32_t *tokens,
+                               uint32_t n, uint32_t *ret_shared)
 {
     uint32_t best = 0, best_shared = 0;
     for (uint32_t s = 0; s < seqs->n_seq; s++) {
-        uint32_t shared = cairn__sequences_shared(seqs, s, tokens, n);
+        uint32_t shared = cairn__sequences_shared(seqs, s, salt, tokens, n);
         if (shared > best_shared || (shared == best_shared && shared > 0 && seqs->items[s].n < seqs->items[best].n)) {
             best = s;
             best_shared = shared;
@@ -73,11 +81,12 @@ static bool find_place(const cairn__sequences *seqs, uint32_t except, uint32_t *
     return cairn__sequences_oldest(seqs, except, ret_seq);
 }
 
-cairn__sequence_plan cairn__sequences_plan(const cairn__sequences *seqs, const int32_t *tokens, uint32_t n)
+cairn__sequence_plan cairn__sequences_plan(const cairn__sequences *seqs, const cairn_digest *salt,
+                                           const int32_t *tokens, uint32_t n)
 {
     cairn__sequence_plan plan = {0};
     uint32_t             shared = 0;
-    uint32_t             best = cairn__sequences_best(seqs, tokens, n, &shared);
+    uint32_t             best = cairn__sequences_best(seqs, salt, tokens, n, &shared);
     if (shared == 0) {
         find_place(seqs, UINT32_MAX, &plan.seq);
         return plan;
@@ -93,11 +102,11 @@ cairn__sequence_plan cairn__sequences_plan(const cairn__sequences *seqs, const i
     return plan;
 }
 
-cairn__sequence_plan cairn__sequences_plan_grid(const cairn__sequences *seqs, const int32_t *tokens, uint32_t n,
-                                                uint32_t grid)
+cairn__sequence_plan cairn__sequences_plan_grid(const cairn__sequences *seqs, const cairn_digest *salt,
+                                                const int32_t *tokens, uint32_t n, uint32_t grid)
 {
     cairn__sequence_plan plan = {0};
-    uint32_t             keep = cairn__sequences_shared(seqs, 0, tokens, n);
+    uint32_t             keep = cairn__sequences_shared(seqs, 0, salt, tokens, n);
     if (keep > seqs->items[0].n_grid)
         keep = seqs->items[0].n_grid;
     if (keep > n - 1)
@@ -112,7 +121,8 @@ uint32_t cairn__sequences_cells(const cairn__sequences *seqs)
     for (uint32_t s = 0; s < seqs->n_seq; s++) {
         uint32_t counted = 0;
         for (uint32_t t = 0; t < s; t++) {
-            uint32_t shared = cairn__sequences_shared(seqs, t, seqs->items[s].tokens, seqs->items[s].n);
+            const cairn__resident *item = &seqs->items[s];
+            uint32_t shared = cairn__sequences_shared(seqs, t, &item->salt, item->tokens, item->n);
             if (shared > counted)
                 counted = shared;
         }
@@ -140,6 +150,13 @@ static void limit(uint32_t *value, uint32_t max)
         *value = max;
 }
 
+void cairn__sequences_assign(cairn__sequences *seqs, uint32_t seq, const cairn_digest *salt)
+{
+    cairn__resident *item = &seqs->items[seq];
+    assert(item->n == 0 || same_salt(&item->salt, salt));
+    item->salt = *salt;
+}
+
 void cairn__sequences_cut(cairn__sequences *seqs, uint32_t seq, uint32_t n)
 {
     cairn__resident *item = &seqs->items[seq];
@@ -151,6 +168,7 @@ void cairn__sequences_cut(cairn__sequences *seqs, uint32_t seq, uint32_t n)
 void cairn__sequences_fork(cairn__sequences *seqs, uint32_t source, uint32_t seq, uint32_t n)
 {
     cairn__sequences_cut(seqs, seq, 0);
+    cairn__sequences_assign(seqs, seq, &seqs->items[source].salt);
     cairn__sequences_append(seqs, seq, seqs->items[source].tokens, n);
 }
 

@@ -3,6 +3,7 @@
  *   open.c      checks the context, puts a cairn_llama together, takes it apart
  *   probe.c     which memory the context has, its blob's layout, the self-test
  *   identity.c  the identity; libraries.c the digests of the loaded runtime
+ *   namespace.c whose pages a sequence reads and writes: identity by salt
  *   transfer.c  one run out of or into the runtime (the only two functions that
  *               call llama_state_seq_get_data and _set_data on pages)
  *   restore.c   store -> sequence      record.c   sequence -> store
@@ -21,6 +22,12 @@
 #include "llama/blob.h"
 #include "llama/staging.h"
 
+/* The pages of one salt. */
+typedef struct cairn__namespace {
+    cairn_identity *identity;
+    cairn_digest    seed; /* all its chain keys begin with it */
+} cairn__namespace;
+
 /* What is known of the prefix in one sequence, for record.c. */
 typedef struct cairn__track {
     int32_t   *tokens;   /* [n_keys * page_tokens] that the keys were computed from */
@@ -30,6 +37,10 @@ typedef struct cairn__track {
     uint64_t   mark_ns;  /* when the last call for this sequence ended, 0: no such call */
     uint32_t   mark_tokens;
     uint64_t   ns_per_token; /* in the last stretch of prefill, 0: unknown */
+
+    bool             salted; /* by cairn_llama_set_salt(); else the cache's namespace holds */
+    cairn_digest     salt;
+    cairn__namespace space; /* when salted; without an identity: it could not be made */
 } cairn__track;
 
 struct cairn_llama {
@@ -37,8 +48,7 @@ struct cairn_llama {
     struct llama_context *ctx;
     llama_memory_t        memory;
     cairn_store          *store;
-    cairn_identity       *identity;
-    cairn_digest          identity_digest;
+    cairn__namespace      space; /* of the options' salt */
     cairn__layout        *layout; /* NULL: unsupported */
     char                  unsupported[256];
 
@@ -72,6 +82,13 @@ CAIRN_MUST_USE cairn_status cairn__identity_build(cairn_llama *cache, const cair
 CAIRN_MUST_USE cairn_status cairn__identity_add_libraries(cairn_identity *identity);
 /* True for devices that the KV of this context is computed on. */
 bool cairn__device_in_use(const cairn_llama_options *options, ggml_backend_dev_t device);
+
+/* ---- namespace.c ---- */
+
+void cairn__namespace_init(cairn__namespace *space, cairn_identity *identity_take);
+void cairn__namespace_done(cairn__namespace *space); /* accepts one of zeros */
+/* Of the sequence; NULL: it has none, so nothing may be restored or recorded. */
+const cairn__namespace *cairn__namespace_of(const cairn_llama *cache, llama_seq_id seq);
 
 /* ---- transfer.c ---- */
 

@@ -206,7 +206,7 @@ void cairn_llama_close(cairn_llama *cache)
     free(cache->blocks);
     free(cache->order);
     cairn__layout_destroy(cache->layout);
-    cairn_identity_destroy(cache->identity);
+    cairn__namespace_done(&cache->space);
     free(cache);
 }
 
@@ -217,7 +217,7 @@ const char *cairn_llama_unsupported(const cairn_llama *cache)
 
 const cairn_identity *cairn_llama_identity(const cairn_llama *cache)
 {
-    return cache->identity;
+    return cache->space.identity;
 }
 
 uint64_t cairn_llama_pages_given_up(const cairn_llama *cache)

@@ -35,6 +35,7 @@ enum {
 typedef struct record {
     cairn_llama       *cache;
     cairn__track      *track;
+    const cairn__namespace *space;
     llama_seq_id       seq;
     const llama_token *tokens;
     uint32_t           n_full, n_pages; /* full pages; with the short last one */
@@ -63,9 +64,10 @@ static bool grow(cairn__track *track, uint32_t n_pages, uint32_t page_tokens)
 }
 
 /* Keeps what this prefix shares with the last one and adds the keys of the rest. */
-static bool follow(cairn_llama *cache, cairn__track *track, const llama_token *tokens, uint32_t n_pages)
+static bool follow(const record *job, const llama_token *tokens, uint32_t n_pages)
 {
-    const uint32_t size = cache->page_tokens;
+    cairn__track  *track = job->track;
+    const uint32_t size = job->cache->page_tokens;
     uint32_t       same = 0, known = track->n_keys < n_pages ? track->n_keys : n_pages;
     while (same < known &&
            !memcmp(track->tokens + (size_t)same * size, tokens + (size_t)same * size, size * sizeof *tokens))
@@ -80,7 +82,7 @@ static bool follow(cairn_llama *cache, cairn__track *track, const llama_token *t
     for (uint32_t i = same; i < n_pages; i++) {
         const llama_token *page = tokens + (size_t)i * size;
         memcpy(track->tokens + (size_t)i * size, page, size * sizeof *page);
-        track->keys[i] = cairn_chain_key(&cache->identity_digest, i ? &track->keys[i - 1] : NULL, page, size);
+        track->keys[i] = cairn_chain_key(&job->space->seed, i ? &track->keys[i - 1] : NULL, page, size);
     }
     track->n_keys = n_pages;
     return true;
@@ -104,6 +106,7 @@ static void measure(cairn__track *track, uint32_t n_tokens)
 
 void cairn__track_done(cairn__track *track)
 {
+    cairn__namespace_done(&track->space);
     free(track->tokens);
     free(track->keys);
 }
@@ -132,7 +135,7 @@ static cairn_page describe(const record *job, uint32_t index)
 static bool is_stored(const record *job, uint32_t index)
 {
     cairn_page page = describe(job, index);
-    return cairn_store_has(job->cache->store, job->cache->identity, &page);
+    return cairn_store_has(job->cache->store, job->space->identity, &page);
 }
 
 /* Pages from `first`, which is not stored, that are not stored; at most `max`. */
@@ -250,7 +253,7 @@ static outcome send(const record *job, uint32_t first, uint32_t n, uint32_t *ret
         cairn__stage_release(stage);
         return REFUSED; /* cells that are not [start, start + n) of text */
     }
-    const cairn_put put = {cache->identity, cache->pages, exported, cairn__stage_release, stage};
+    const cairn_put put = {job->space->identity, cache->pages, exported, cairn__stage_release, stage};
     if (cairn_store_put(cache->store, &put)) {
         cairn__stage_release(stage);
         return NO_ROOM;
@@ -307,10 +310,13 @@ static bool begin(record *job, cairn_llama *cache, llama_seq_id seq, const llama
         return false;
     uint32_t step = cache->grid_tokens > cache->page_tokens ? cache->grid_tokens : cache->page_tokens;
     *job = (record){.cache = cache, .track = &cache->tracks[seq], .seq = seq, .tokens = tokens};
+    job->space = cairn__namespace_of(cache, seq);
+    if (!job->space)
+        return false;
     job->n_tokens = n_tokens / step * step;
     job->n_full = job->n_pages = job->n_tokens / cache->page_tokens;
     measure(job->track, n_tokens);
-    return follow(cache, job->track, tokens, job->n_full);
+    return follow(job, tokens, job->n_full);
 }
 
 static void finish(record *job, uint32_t n_tokens)
@@ -337,7 +343,7 @@ static void add_tail(record *job, uint32_t n_tokens)
     if (cache->grid_tokens || n_tokens == job->n_tokens)
         return;
     const uint32_t start = job->n_tokens;
-    job->tail_key = cairn_chain_key(&cache->identity_digest, job->n_full ? &job->track->keys[job->n_full - 1] : NULL,
+    job->tail_key = cairn_chain_key(&job->space->seed, job->n_full ? &job->track->keys[job->n_full - 1] : NULL,
                                     job->tokens + start, n_tokens - start);
     job->n_tokens = n_tokens;
     job->n_pages++;

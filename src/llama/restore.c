@@ -342,9 +342,10 @@ static void cut(restore *job, uint32_t n)
 
 static void fetch(restore *job, uint32_t limit)
 {
-    cairn_hit         hit = {0};
-    const cairn_query query = {
-        .identity = job->cache->identity,
+    cairn_hit               hit = {0};
+    const cairn__namespace *space = cairn__namespace_of(job->cache, job->seq);
+    const cairn_query       query = {
+        .identity = space ? space->identity : NULL, /* refused: a miss */
         .tokens = job->tokens,
         .n_tokens = limit,
         .from_tokens = job->at,

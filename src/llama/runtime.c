@@ -202,8 +202,6 @@ cairn_status cairn__runtime_open(const cairn__runtime_options *options, cairn__r
     atomic_init(&rt->abort, false);
     rt->reproducible = options->reproducible;
     status = cairn__model_files_find(options->model_path, &rt->files, error);
-    if (!status && options->salt && !(rt->salt = strdup(options->salt)))
-        status = CAIRN_ENOMEM;
     if (!status)
         status = load_model(rt, options, error);
     if (!status)
@@ -239,7 +237,6 @@ void cairn__runtime_close(cairn__runtime *rt)
     if (rt->model)
         llama_model_free(rt->model);
     cairn__model_files_done(&rt->files);
-    free(rt->salt);
     free(rt);
 }
 

@@ -31,7 +31,6 @@ typedef struct cairn__runtime_options { /* zero value = defaults */
     int            flash_attn;   /* -1 off, 0 auto, 1 on */
     cairn__kv_type type_k, type_v;
     bool           reproducible;
-    const char    *salt;         /* tenant salt; NULL: none */
     bool (*load_progress)(void *ctx, float fraction); /* false cancels */
     void *load_progress_ctx;
 } cairn__runtime_options;
@@ -104,15 +103,18 @@ bool cairn__seq_cut(cairn__runtime *rt, uint32_t seq, uint32_t from);
 bool cairn__seq_fork(cairn__runtime *rt, uint32_t src, uint32_t dst, uint32_t n);
 void cairn__runtime_clear(cairn__runtime *rt); /* all sequences */
 
-/* Restore and record through cairn/llama.h; no-ops without a store. */
+/* Restore and record through cairn/llama.h; no-ops without a store. Both under
+ * one salt (zeros: none), which must be that of all tokens in the sequence: what
+ * was recorded under a salt is restored under it alone. */
 typedef struct cairn__restored {
     uint32_t   n_tokens, from_store;
     uint64_t   bytes, elapsed_ns;
     cairn_miss miss;
 } cairn__restored;
-cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n_tokens,
-                                   uint32_t n_resident);
-void cairn__seq_record(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n_tokens, bool end);
+cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt, const int32_t *tokens,
+                                   uint32_t n_tokens, uint32_t n_resident);
+void cairn__seq_record(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt, const int32_t *tokens,
+                       uint32_t n_tokens, bool end);
 
 #ifdef __cplusplus
 }

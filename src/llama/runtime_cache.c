@@ -3,7 +3,10 @@
  * and record. Without a store everything here does nothing. */
 #include "llama/runtime_internal.h"
 
+#include "base/bytes.h"
 #include "cairn/llama.h"
+
+#include <string.h>
 
 cairn_status cairn__runtime_attach_store(cairn__runtime *rt, cairn_store *store, const cairn_digest *weights,
                                          cairn_error *error)
@@ -15,7 +18,6 @@ cairn_status cairn__runtime_attach_store(cairn__runtime *rt, cairn_store *store,
         .context_params = &rt->context_params,
         .model_paths = (const char *const *)rt->files.paths,
         .n_model_paths = rt->files.n,
-        .salt = rt->salt,
         .store = store,
         .scratch_seq = (llama_seq_id)rt->n_seq,
         .grid_tokens = rt->reproducible ? rt->n_batch : 0,
@@ -36,6 +38,15 @@ const char *cairn__runtime_unsupported(const cairn__runtime *rt)
     return text ? text : rt->unsupported;
 }
 
+static bool set_salt(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt)
+{
+    static const cairn_digest none;
+    char                      text[2 * sizeof salt->bytes + 1];
+    cairn__hex(salt->bytes, sizeof salt->bytes, text);
+    bool salted = memcmp(salt, &none, sizeof none) != 0;
+    return cairn_llama_set_salt(rt->cache, (llama_seq_id)seq, salted ? text : NULL) == CAIRN_OK;
+}
+
 /* Positions [0,n) of at most n_tokens - 1, and in reproducible mode on the grid. */
 static bool holds_as_promised(const cairn__runtime *rt, uint32_t seq, uint32_t n_tokens, uint32_t n)
 {
@@ -43,8 +54,8 @@ static bool holds_as_promised(const cairn__runtime *rt, uint32_t seq, uint32_t n
            (!rt->reproducible || n % rt->n_batch == 0);
 }
 
-cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n_tokens,
-                                   uint32_t n_resident)
+cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt, const int32_t *tokens,
+                                   uint32_t n_tokens, uint32_t n_resident)
 {
     cairn__restored nothing = {.n_tokens = n_resident, .miss = CAIRN_MISS_TIER_OFF};
     if (!rt->cache)
@@ -54,7 +65,8 @@ cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const int32
         return nothing;
     }
     cairn_llama_restored r = {0};
-    if (cairn_llama_restore(rt->cache, (llama_seq_id)seq, tokens, n_tokens, n_resident, &r)) {
+    if (!set_salt(rt, seq, salt) ||
+        cairn_llama_restore(rt->cache, (llama_seq_id)seq, tokens, n_tokens, n_resident, &r)) {
         nothing.miss = CAIRN_MISS_IO;
         return nothing;
     }
@@ -67,9 +79,10 @@ cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const int32
     return result;
 }
 
-void cairn__seq_record(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n_tokens, bool end)
+void cairn__seq_record(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt, const int32_t *tokens,
+                       uint32_t n_tokens, bool end)
 {
-    if (!rt->cache || n_tokens == 0 || cairn__runtime_unsupported(rt))
+    if (!rt->cache || n_tokens == 0 || cairn__runtime_unsupported(rt) || !set_salt(rt, seq, salt))
         return;
     if (end)
         cairn_llama_record_end(rt->cache, (llama_seq_id)seq, tokens, n_tokens);

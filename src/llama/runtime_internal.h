@@ -55,7 +55,6 @@ struct cairn__runtime {
     bool                        reproducible;
     bool                        poisoned; /* a decode failed or gave NaN: clear the cells' data too */
     uint32_t                    n_ctx, n_batch, n_seq, n_vocab;
-    char                       *salt;
     char                        description[256];
     char                        warning[256];
     const char                 *unsupported; /* known at open; the adapter may find more */

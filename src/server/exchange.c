@@ -278,7 +278,7 @@ static void on_prepared(cairn__mail *mail)
     cairn__preparation_destroy(p);
 }
 
-static cairn__exchange *create(cairn__server *server, cairn__conn *conn, cairn__api_request_kind kind)
+static cairn__exchange *create(cairn__server *server, cairn__conn *conn, const cairn__api_body *body_take)
 {
     cairn__exchange    *x = calloc(1, sizeof *x);
     cairn__preparation *p = calloc(1, sizeof *p);
@@ -287,9 +287,9 @@ static cairn__exchange *create(cairn__server *server, cairn__conn *conn, cairn__
         free(p);
         return NULL;
     }
-    *x = (cairn__exchange){.server = server, .conn = conn, .kind = kind, .preparation = p, .next = server->first};
+    *x = (cairn__exchange){.server = server, .conn = conn, .kind = body_take->kind, .preparation = p, .next = server->first};
     x->received_ns  = cairn__monotonic_ns();
-    p->kind         = kind;
+    p->body         = *body_take;
     p->owner        = x;
     p->mail.deliver = on_prepared;
     if (server->first)
@@ -299,23 +299,20 @@ static cairn__exchange *create(cairn__server *server, cairn__conn *conn, cairn__
     return x;
 }
 
-void cairn__exchange_begin(cairn__server *server, cairn__conn *conn, cairn__api_request_kind kind, char *body_take,
-                           size_t body_size)
+void cairn__exchange_begin(cairn__server *server, cairn__conn *conn, const cairn__api_body *body_take)
 {
     cairn__refusal   refusal = {0};
-    cairn__exchange *x       = create(server, conn, kind);
+    cairn__exchange *x       = create(server, conn, body_take);
     if (!x) {
-        free(body_take);
+        free(body_take->text);
         cairn__refuse_memory(&refusal);
         cairn__conn_reply_refusal(conn, &refusal, false);
         return;
     }
     cairn__preparation *p = x->preparation;
-    p->body               = body_take;
-    p->body_size          = body_size;
     if (server->stopping)
         cairn__refuse(&refusal, 503, "shutting_down", NULL, "the server is shutting down");
-    else if (!body_take)
+    else if (!p->body.text)
         cairn__refuse(&refusal, 400, "invalid_json", NULL, "the body is empty; it must be a JSON object");
     else if (cairn__preparer_submit(server->preparer, p) != CAIRN_OK)
         cairn__refuse(&refusal, 503, "busy", NULL, "too many requests are waiting; try again later");

@@ -24,6 +24,13 @@ struct event_base;
 
 /* ---- http_head.c: a request's head, pure ---- */
 
+/* Value of a header that carries a secret. Longer ones, and ones that were sent
+ * twice, can't be used: two programs might read two different ones. */
+typedef struct cairn__http_credential {
+    char text[512]; /* "": none, or unusable */
+    bool seen;
+} cairn__http_credential;
+
 typedef struct cairn__http_head {
     char     method[16];
     char     path[256]; /* without query; longer ones are refused with 404 by whoever routes */
@@ -31,6 +38,7 @@ typedef struct cairn__http_head {
     bool     http10, keep_alive, chunked, has_length, expect_continue;
     bool     encoded;        /* Content-Encoding other than identity */
     uint64_t content_length;
+    cairn__http_credential authorization, api_key; /* Authorization, X-Api-Key */
 } cairn__http_head;
 
 #define CAIRN__HEAD_MAX_SIZE 16384

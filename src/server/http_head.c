@@ -145,6 +145,13 @@ static int transfer_encoding(slice value, cairn__http_head *head, const char **r
     return head->chunked ? 0 : 501;
 }
 
+static void credential(slice value, cairn__http_credential *credential)
+{
+    bool usable = !credential->seen && value.size < sizeof credential->text;
+    credential->seen = true;
+    snprintf(credential->text, sizeof credential->text, "%.*s", usable ? (int)value.size : 0, value.data);
+}
+
 static int field(slice name, slice value, cairn__http_head *head, unsigned *n_hosts, const char **ret_reason)
 {
     if (equals(name, "Content-Length"))
@@ -155,6 +162,10 @@ static int field(slice name, slice value, cairn__http_head *head, unsigned *n_ho
         connection_options(value, head);
     else if (equals(name, "Host"))
         ++*n_hosts;
+    else if (equals(name, "Authorization"))
+        credential(value, &head->authorization);
+    else if (equals(name, "X-Api-Key"))
+        credential(value, &head->api_key);
     else if (equals(name, "Content-Encoding"))
         head->encoded |= !equals(value, "identity") && value.size > 0;
     else if (equals(name, "Expect")) {

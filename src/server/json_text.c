@@ -11,9 +11,6 @@
 #include <pthread.h>
 #include <stdio.h>
 
-/* Longer numbers are left to jansson. */
-#define MAX_NUMBER 400
-
 static pthread_once_t mark_once = PTHREAD_ONCE_INIT;
 static char           mark[40];
 static size_t         mark_size;
@@ -141,7 +138,7 @@ static size_t number_length(const char *text, size_t size, size_t at, bool *ret_
     while (next < size && (text[next] == ' ' || text[next] == '\t' || text[next] == '\n' || text[next] == '\r'))
         next++;
     bool key    = next < size && text[next] == ':';
-    *ret_marked = end == run && end > at && end - at <= MAX_NUMBER && !key && !fits_int64(text + at, end - at);
+    *ret_marked = end == run && end > at && !key && !fits_int64(text + at, end - at);
     return run - at;
 }
 

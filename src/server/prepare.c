@@ -23,7 +23,7 @@ void cairn__preparation_destroy(cairn__preparation *preparation)
 {
     if (!preparation)
         return;
-    free(preparation->body);
+    free(preparation->body.text);
     cairn__api_request_destroy(preparation->request);
     free(preparation);
 }
@@ -31,9 +31,9 @@ void cairn__preparation_destroy(cairn__preparation *preparation)
 static void prepare(cairn__preparer *preparer, cairn__preparation *p)
 {
     if (!atomic_load(&p->abandoned))
-        (void)!cairn__api_request_parse(&preparer->env, p->kind, p->body, p->body_size, &p->request, &p->refusal);
-    free(p->body);
-    p->body = NULL;
+        (void)!cairn__api_request_parse(&preparer->env, &p->body, &p->request, &p->refusal);
+    free(p->body.text);
+    p->body.text = NULL;
 }
 
 static cairn__preparation *take(cairn__preparer *preparer, bool *ret_stopping)
@@ -47,7 +47,7 @@ static cairn__preparation *take(cairn__preparer *preparer, bool *ret_stopping)
         if (!preparer->first)
             preparer->end = &preparer->first;
         preparer->n_waiting--;
-        preparer->waiting_bytes -= p->body_size;
+        preparer->waiting_bytes -= p->body.size;
     }
     *ret_stopping = preparer->stopping;
     pthread_mutex_unlock(&preparer->lock);
@@ -91,13 +91,13 @@ cairn_status cairn__preparer_submit(cairn__preparer *preparer, cairn__preparatio
 {
     pthread_mutex_lock(&preparer->lock);
     bool full = preparer->n_waiting >= MAX_WAITING ||
-                (preparer->n_waiting && preparer->waiting_bytes + preparation_take->body_size > MAX_WAITING_BYTES);
+                (preparer->n_waiting && preparer->waiting_bytes + preparation_take->body.size > MAX_WAITING_BYTES);
     if (!full) {
         preparation_take->next = NULL;
         *preparer->end         = preparation_take;
         preparer->end          = &preparation_take->next;
         preparer->n_waiting++;
-        preparer->waiting_bytes += preparation_take->body_size;
+        preparer->waiting_bytes += preparation_take->body.size;
         pthread_cond_signal(&preparer->wake);
     }
     pthread_mutex_unlock(&preparer->lock);

@@ -13,9 +13,7 @@ typedef struct cairn__preparer cairn__preparer;
 typedef struct cairn__preparation {
     cairn__mail                mail; /* posted when done; deliver is set by who submits */
     struct cairn__preparation *next;
-    cairn__api_request_kind        kind;
-    char                      *body; /* owned */
-    size_t                     body_size;
+    cairn__api_body            body; /* its text is owned */
     atomic_bool                abandoned; /* nobody waits: skip the work, still post */
     cairn__api_request            *request;   /* result: one of the two */
     cairn__refusal             refusal;

@@ -1,6 +1,7 @@
 /* request.c - the order of checks that all requests share. */
 #include "server/request.h"
 #include "server/fields.h"
+#include "server/keys.h"
 
 #include <stdlib.h>
 
@@ -61,42 +62,61 @@ static bool fit_context(const cairn__api_request_env *env, const json_t *body, c
 
 static bool read_stream(const json_t *body, cairn__api_request *request, cairn__refusal *refusal)
 {
-    const json_t *options = NULL;
+    const json_t *options = NULL, *usage;
     const char   *model   = NULL;
     if (!cairn__field_string(body, "model", &model, refusal) ||
         !cairn__field_bool(body, "stream", &request->stream, refusal) ||
         !cairn__field_object(body, "stream_options", &options, refusal))
         return false;
-    return !options || cairn__field_bool(options, "include_usage", &request->include_usage, refusal);
+    usage = cairn__field(options, "include_usage");
+    if (usage && !json_is_boolean(usage))
+        return cairn__refuse(refusal, 400, "invalid_type", "stream_options.include_usage",
+                             "'stream_options.include_usage' must be true or false, not %s", cairn__json_kind(usage));
+    request->include_usage = json_is_true(usage);
+    return true;
 }
 
-static bool parse_body(const cairn__api_request_env *env, const json_t *body, cairn__api_request *request,
-                       cairn__refusal *refusal)
+/* As vLLM has it: a text that only requests with the same one share the cache with. */
+static bool read_salt(const json_t *body, const char *tenant, cairn__api_request *request, cairn__refusal *refusal)
+{
+    const char *salt = NULL;
+    if (!cairn__field_string(body, "cache_salt", &salt, refusal))
+        return false;
+    if (salt && !*salt)
+        return cairn__refuse(refusal, 400, "invalid_value", "cache_salt",
+                             "'cache_salt' must not be empty; leave it out to have none");
+    request->job.salt = cairn__tenant_salt(tenant, salt);
+    return true;
+}
+
+static bool parse_body(const cairn__api_request_env *env, const json_t *body, const char *tenant,
+                       cairn__api_request *request, cairn__refusal *refusal)
 {
     if (!json_is_object(body))
         return cairn__refuse(refusal, 400, "invalid_json", NULL, "the body must be a JSON object, not %s",
                              cairn__json_kind(body));
-    if (!read_stream(body, request, refusal) || !cairn__api_request_sampling(env, body, request, refusal))
+    if (!read_stream(body, request, refusal) || !read_salt(body, tenant, request, refusal) ||
+        !cairn__api_request_sampling(env, body, request, refusal))
         return false;
     bool ok = request->kind == CAIRN__REQUEST_CHAT ? cairn__api_request_chat(env, body, request, refusal)
                                                    : cairn__api_request_completion(env, body, request, refusal);
     return ok && cairn__api_request_stops(body, request, refusal) && fit_context(env, body, request, refusal);
 }
 
-bool cairn__api_request_parse(const cairn__api_request_env *env, cairn__api_request_kind kind, char *body, size_t size,
+bool cairn__api_request_parse(const cairn__api_request_env *env, const cairn__api_body *body,
                           cairn__api_request **ret_request, cairn__refusal *refusal)
 {
     char    reason[200];
     bool    no_memory;
-    json_t *root = cairn__json_parse(body, size, reason, sizeof reason, &no_memory);
+    json_t *root = cairn__json_parse(body->text, body->size, reason, sizeof reason, &no_memory);
     if (!root)
         return no_memory ? cairn__refuse_memory(refusal)
                          : cairn__refuse(refusal, 400, "invalid_json", NULL, "the body is not valid JSON: %s", reason);
     cairn__api_request *request = calloc(1, sizeof *request);
     bool            ok      = request != NULL;
     if (ok) {
-        request->kind = kind;
-        ok            = parse_body(env, root, request, refusal);
+        request->kind = body->kind;
+        ok            = parse_body(env, root, body->tenant, request, refusal);
     } else {
         cairn__refuse_memory(refusal);
     }

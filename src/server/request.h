@@ -33,8 +33,15 @@ typedef struct cairn__api_request {
     cairn__logit_bias  *logit_bias;
 } cairn__api_request;
 
-/* body is changed. False: *refusal says why. */
-bool cairn__api_request_parse(const cairn__api_request_env *env, cairn__api_request_kind kind, char *body, size_t size,
+typedef struct cairn__api_body { /* a request as it came in */
+    cairn__api_request_kind kind;
+    const char             *tenant; /* whose key it has, see keys.h; NULL: the server has no keys */
+    char                   *text;   /* changed by parsing */
+    size_t                  size;
+} cairn__api_body;
+
+/* False: *refusal says why. */
+bool cairn__api_request_parse(const cairn__api_request_env *env, const cairn__api_body *body,
                           cairn__api_request **ret_request, cairn__refusal *refusal);
 void cairn__api_request_destroy(cairn__api_request *request); /* accepts NULL */
 

@@ -10,17 +10,52 @@
 
 #include <string.h>
 
-/* "auto", "none", "required", or {"type":"function","function":{"name":...}}. */
-static bool check_tool_choice(const json_t *choice, cairn__refusal *refusal)
+static const json_t *chosen_tool(const json_t *choice)
 {
-    const char *text = json_string_value(choice);
-    if (!choice || (text && (!strcmp(text, "auto") || !strcmp(text, "none") || !strcmp(text, "required"))))
+    return json_object_get(json_object_get(choice, "function"), "name");
+}
+
+static bool has_tool(const json_t *tools, const json_t *name)
+{
+    size_t  i;
+    json_t *tool;
+    json_array_foreach((json_t *)tools, i, tool)
+        if (json_equal(json_object_get(json_object_get(tool, "function"), "name"), name))
+            return true;
+    return false;
+}
+
+/* "auto", "none", "required", or {"type":"function","function":{"name":...}}; what
+ * must be called must be there. tools: as the template sees them. */
+static bool check_tool_choice(const json_t *choice, const json_t *tools, cairn__refusal *refusal)
+{
+    const char   *text = json_string_value(choice);
+    const json_t *name = chosen_tool(choice);
+    bool          required = text && !strcmp(text, "required");
+    if (!choice || (text && (!strcmp(text, "auto") || !strcmp(text, "none"))))
         return true;
-    if (json_is_string(json_object_get(json_object_get(choice, "function"), "name")))
-        return true;
-    return cairn__refuse(refusal, 400, "invalid_value", "tool_choice",
-                         "'tool_choice' must be \"auto\", \"none\", \"required\" or "
-                         "{\"type\": \"function\", \"function\": {\"name\": ...}}");
+    if (!required && !cairn__json_is_text(name))
+        return cairn__refuse(refusal, 400, "invalid_value", "tool_choice",
+                             "'tool_choice' must be \"auto\", \"none\", \"required\" or "
+                             "{\"type\": \"function\", \"function\": {\"name\": ...}}");
+    if (json_array_size(tools) == 0)
+        return cairn__refuse(refusal, 400, "invalid_value", "tool_choice",
+                             "'tool_choice' asks for a call, but there is no function in 'tools'");
+    return required || has_tool(tools, name) ||
+           cairn__refuse(refusal, 400, "invalid_value", "tool_choice",
+                         "'tool_choice' asks for the tool '%.100s', which is not in 'tools'", json_string_value(name));
+}
+
+/* Arguments for the template that would replace what the request says elsewhere,
+ * or what keeps its output a prompt of this model. */
+static bool check_template_arguments(const json_t *arguments, cairn__refusal *refusal)
+{
+    static const char *const reserved[] = {"messages", "tools", "bos_token", "eos_token", "add_generation_prompt"};
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+        if (json_object_get(arguments, reserved[i]))
+            return cairn__refuse(refusal, 400, "invalid_value", "chat_template_kwargs",
+                                 "'chat_template_kwargs' can't set '%s'", reserved[i]);
+    return true;
 }
 
 static bool check_response_format(const json_t *body, const json_t **ret_format, cairn__refusal *refusal)
@@ -52,16 +87,17 @@ static json_t *template_input(const json_t *body, cairn__api_request *request, c
     const char   *effort = NULL;
     const json_t *choice = cairn__field(body, "tool_choice");
     request->parallel_calls = true;
-    if (!cairn__field_array(body, "tools", &tools, refusal) || !check_tool_choice(choice, refusal) ||
-        !check_response_format(body, &format, refusal) ||
+    if (!cairn__field_array(body, "tools", &tools, refusal) || !check_response_format(body, &format, refusal) ||
         !cairn__field_object(body, "chat_template_kwargs", &kwargs, refusal) ||
+        !check_template_arguments(kwargs, refusal) ||
         !cairn__field_string(body, "reasoning_effort", &effort, refusal) ||
         !cairn__field_bool(body, "parallel_tool_calls", &request->parallel_calls, refusal))
         return NULL;
     json_t *messages = cairn__chat_messages(json_object_get(body, "messages"), refusal);
     json_t *list     = messages ? cairn__chat_tools(tools, refusal) : NULL;
-    if (!list) {
+    if (!list || !check_tool_choice(choice, list, refusal)) {
         json_decref(messages);
+        json_decref(list);
         return NULL;
     }
     bool none      = json_is_string(choice) && strcmp(json_string_value(choice), "none") == 0;
@@ -103,13 +139,11 @@ static bool render(const cairn__api_request_env *env, const json_t *input, cairn
     free(text);
     if (status == CAIRN_ENOMEM)
         return cairn__refuse_memory(refusal);
-    if (status != CAIRN_OK) {
-        const char *param = strncmp(error.text, "response_format", 15) == 0 ? "response_format"
-                            : strncmp(error.text, "tool_choice", 11) == 0   ? "tool_choice"
-                                                                            : "messages";
-        return cairn__refuse(refusal, 400, "invalid_value", param, "the chat template refuses this conversation: %s",
+    if (status != CAIRN_OK && strncmp(error.text, "response_format", 15) == 0)
+        return cairn__refuse(refusal, 400, "invalid_value", "response_format", "%s", error.text);
+    if (status != CAIRN_OK)
+        return cairn__refuse(refusal, 400, "invalid_value", "messages", "the chat template refuses this conversation: %s",
                              error.text);
-    }
     use_prompt(request);
     return true;
 }

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "llama/chat.h"
 #include "server/http.h"
+#include "server/keys.h"
 
 typedef struct cairn__server cairn__server;
 
@@ -15,6 +16,7 @@ typedef struct cairn__server_options { /* all borrowed until destroy, except htt
     cairn__chat   *chat;       /* NULL: the model has no template, then why: */
     const char    *chat_error;
     const char    *model_name; /* as clients see it */
+    const cairn__keys *keys;   /* NULL: open to everybody */
     bool           reproducible;
     uint32_t       grace_ms; /* for the running answer when a signal ends the server */
 } cairn__server_options;

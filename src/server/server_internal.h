@@ -29,8 +29,7 @@ cairn__http_ops cairn__routes(cairn__server *server);
 void cairn__reply_models(cairn__server *server, cairn__conn *conn, const char *name); /* NULL: the list */
 
 /* exchange.c: one generation */
-void cairn__exchange_begin(cairn__server *server, cairn__conn *conn, cairn__api_request_kind kind, char *body_take,
-                           size_t body_size);
+void cairn__exchange_begin(cairn__server *server, cairn__conn *conn, const cairn__api_body *body_take);
 void cairn__exchange_gone(cairn__exchange *exchange); /* its connection is lost */
 void cairn__exchange_tick(cairn__server *server);
 

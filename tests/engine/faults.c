@@ -31,17 +31,6 @@ static void fail_calls(int at, int count, cairn_status status)
     fail_count = count;
 }
 
-static outcome *ask(harness *h, const int32_t *tokens, uint32_t n)
-{
-    cairn__job job = {.tokens = tokens,
-                      .n_tokens = n,
-                      .max_tokens = 6,
-                      .ignore_eos = true,
-                      .want_logprobs = true,
-                      .n_top_logprobs = 20};
-    return harness_run(h, &job);
-}
-
 static void open_engine(harness *h, bool reproducible)
 {
     fail_calls(0, 0, CAIRN_OK);
@@ -64,12 +53,12 @@ static void one_failure_in_the_prefill_costs_time_only(void **state)
     harness                   h;
     open_engine(&h, true);
     int32_t *tokens = made_up_tokens(&h, N, 0, 1), *other = made_up_tokens(&h, 20, 0, 2);
-    outcome *cold = ask(&h, tokens, N);
+    outcome *cold = harness_ask(&h, tokens, N);
     for (int at = 1; at <= 4; at++) {
         for (int k = 0; k < 2; k++) {
-            outcome_destroy(ask(&h, other, 20));
+            outcome_destroy(harness_ask(&h, other, 20));
             fail_calls(at, 1, failures[k]);
-            outcome *o = ask(&h, tokens, N);
+            outcome *o = harness_ask(&h, tokens, N);
             assert_int_equal(n_calls, at + 4 + 5);
             assert_int_equal(o->last.n_cached, 0);
             assert_same_answer(o, cold);
@@ -78,7 +67,7 @@ static void one_failure_in_the_prefill_costs_time_only(void **state)
     }
     assert_true(harness_logged("computing it from nothing"));
     fail_calls(1, 1, CAIRN_ERUNTIME); /* the resident beginning is not trusted after a failure */
-    outcome *o = ask(&h, tokens, N);
+    outcome *o = harness_ask(&h, tokens, N);
     assert_int_equal(o->last.n_cached, 0);
     assert_same_answer(o, cold);
     outcome_destroy(o);
@@ -95,13 +84,13 @@ static void a_runtime_that_goes_on_failing_fails_the_request(void **state)
     open_engine(&h, false);
     int32_t *tokens = made_up_tokens(&h, N, 0, 3);
     fail_calls(2, 1000, CAIRN_ERUNTIME);
-    outcome *o = ask(&h, tokens, N);
+    outcome *o = harness_ask(&h, tokens, N);
     assert_int_equal(o->last.type, CAIRN__EVENT_ERROR);
     assert_int_equal(o->last.status, CAIRN_ERUNTIME);
     assert_int_equal(n_calls, 3); /* one more try, from the start */
     outcome_destroy(o);
     fail_calls(0, 0, CAIRN_OK);
-    o = ask(&h, tokens, N);
+    o = harness_ask(&h, tokens, N);
     assert_int_equal(o->last.type, CAIRN__EVENT_END);
     assert_int_equal(o->last.n_cached, 0); /* nothing of the failed one is believed */
     outcome_destroy(o);
@@ -115,12 +104,12 @@ static void a_failure_in_the_answer_goes_on_where_it_was(void **state)
     harness h;
     open_engine(&h, false);
     int32_t *tokens = made_up_tokens(&h, N, 0, 4);
-    outcome *whole = ask(&h, tokens, N);
+    outcome *whole = harness_ask(&h, tokens, N);
     cairn__engine_stop(h.engine, 1000);
     cairn__engine_destroy(h.engine);
     open_engine(&h, false);
     fail_calls(7, 1, CAIRN_ERUNTIME); /* the third token of the answer */
-    outcome *o = ask(&h, tokens, N);
+    outcome *o = harness_ask(&h, tokens, N);
     assert_int_equal(o->last.type, CAIRN__EVENT_END);
     assert_int_equal(o->last.n_generated, 6);
     assert_int_equal(o->n_infos, 6);
@@ -138,13 +127,13 @@ static void a_failure_in_a_reproducible_answer_ends_it(void **state)
     harness h;
     open_engine(&h, true);
     int32_t *tokens = made_up_tokens(&h, N, 0, 5);
-    outcome *cold = ask(&h, tokens, N);
+    outcome *cold = harness_ask(&h, tokens, N);
     fail_calls(4, 1, CAIRN_ERUNTIME); /* 8 tokens, then the answer's second */
-    outcome *o = ask(&h, tokens, N);
+    outcome *o = harness_ask(&h, tokens, N);
     assert_int_equal(o->last.type, CAIRN__EVENT_ERROR);
     outcome_destroy(o);
     fail_calls(0, 0, CAIRN_OK);
-    o = ask(&h, tokens, N);
+    o = harness_ask(&h, tokens, N);
     assert_same_answer(o, cold);
     outcome_destroy(o);
     outcome_destroy(cold);
@@ -158,14 +147,14 @@ static void no_room_frees_the_idle_first(void **state)
     harness h;
     open_engine(&h, false);
     int32_t *a = made_up_tokens(&h, 100, 0, 6), *b = made_up_tokens(&h, 100, 0, 7);
-    outcome_destroy(ask(&h, a, 100));
+    outcome_destroy(harness_ask(&h, a, 100));
     fail_calls(2, 1, CAIRN_EBUSY);
-    outcome *o = ask(&h, b, 100);
+    outcome *o = harness_ask(&h, b, 100);
     assert_int_equal(o->last.type, CAIRN__EVENT_END);
     assert_int_equal(n_calls, 2 + 1 + 5); /* the call was repeated, nothing was computed again */
     assert_false(harness_logged("from nothing"));
     outcome_destroy(o);
-    o = ask(&h, a, 100);
+    o = harness_ask(&h, a, 100);
     assert_int_equal(o->last.n_cached, 0); /* it had to go */
     outcome_destroy(o);
     free(a);

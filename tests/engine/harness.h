@@ -181,6 +181,24 @@ static inline outcome *harness_run(harness *h, const cairn__job *job)
     return o;
 }
 
+/* Six tokens of an answer with the logprobs of 20. salt: 0 is none. */
+static inline outcome *harness_ask_as(harness *h, uint8_t salt, const int32_t *tokens, uint32_t n)
+{
+    cairn__job job = {.tokens = tokens,
+                      .n_tokens = n,
+                      .max_tokens = 6,
+                      .salt = {{salt}},
+                      .ignore_eos = true,
+                      .want_logprobs = true,
+                      .n_top_logprobs = 20};
+    return harness_run(h, &job);
+}
+
+static inline outcome *harness_ask(harness *h, const int32_t *tokens, uint32_t n)
+{
+    return harness_ask_as(h, 0, tokens, n);
+}
+
 /* n tokens, other ones for every `seed`; the first `shared` are the same for all. */
 static inline int32_t *made_up_tokens(const harness *h, uint32_t n, uint32_t shared, uint32_t seed)
 {

@@ -61,17 +61,16 @@ static void close_site(site *s)
     cairn_store_close(s->store);
 }
 
-static outcome *ask(site *s, const int32_t *tokens, uint32_t n)
+static outcome *ask_as(site *s, uint8_t salt, const int32_t *tokens, uint32_t n)
 {
-    cairn__job job = {.tokens = tokens,
-                      .n_tokens = n,
-                      .max_tokens = 6,
-                      .ignore_eos = true,
-                      .want_logprobs = true,
-                      .n_top_logprobs = 20};
-    outcome   *o = harness_run(&s->h, &job);
+    outcome *o = harness_ask_as(&s->h, salt, tokens, n);
     assert_int_equal(o->last.type, CAIRN__EVENT_END);
     return o;
+}
+
+static outcome *ask(site *s, const int32_t *tokens, uint32_t n)
+{
+    return ask_as(s, 0, tokens, n);
 }
 
 static void a_prompt_outlives_the_engine(void **state)
@@ -245,6 +244,80 @@ static void reproducible_over_a_restart(void **state)
     free(b);
 }
 
+/* Asks and gives back how much of it was cached. */
+static uint32_t cached_for(site *s, uint8_t salt, const int32_t *tokens, uint32_t n)
+{
+    outcome *o = ask_as(s, salt, tokens, n);
+    uint32_t cached = o->last.n_cached;
+    if (cached == 0)
+        assert_int_equal(o->last.miss, CAIRN_MISS_NEVER_SEEN);
+    outcome_destroy(o);
+    return cached;
+}
+
+/* One prompt, a salt and none, then another: cold for each the first time, in memory and on disk,
+ * also where a sequence of one is taken for another. */
+static void salts_share_nothing(cairn__runtime_options options, uint32_t n, uint32_t resident, uint32_t stored)
+{
+    site s;
+    open_site(&s, options);
+    attach_and_wait(&s);
+    int32_t *tokens = made_up_tokens(&s.h, n, 0, 13);
+    for (uint8_t salt = 0; salt < 2; salt++) {
+        assert_int_equal(cached_for(&s, salt, tokens, n), 0);
+        assert_int_equal(cached_for(&s, salt, tokens, n), resident);
+    }
+    close_site(&s);
+    open_site(&s, options);
+    attach_and_wait(&s);
+    for (uint8_t salt = 0; salt < 2; salt++)
+        assert_int_equal(cached_for(&s, salt, tokens, n), stored);
+    assert_int_equal(cached_for(&s, 2, tokens, n), 0);
+    close_site(&s);
+    free(tokens);
+}
+
+static void salts_share_nothing_in_any_tier(void **state)
+{
+    (void)state;
+    salts_share_nothing((cairn__runtime_options){.n_seq = 4}, 100, 99, 99);
+}
+
+static void salts_that_take_each_others_sequence_share_nothing(void **state)
+{
+    (void)state;
+    salts_share_nothing((cairn__runtime_options){.n_seq = 1}, 100, 99, 99);
+}
+
+static void salts_share_nothing_in_reproducible_mode(void **state)
+{
+    (void)state;
+    salts_share_nothing((cairn__runtime_options){.reproducible = true}, 264, 256, 256);
+}
+
+/* The sequences that wait for the digest are stored under their own salts. */
+static void salts_are_kept_until_the_digest_is_there(void **state)
+{
+    (void)state;
+    site s;
+    open_site(&s, (cairn__runtime_options){.n_seq = 2});
+    int32_t *a = made_up_tokens(&s.h, 100, 60, 14), *b = made_up_tokens(&s.h, 100, 60, 15);
+    outcome_destroy(ask_as(&s, 1, a, 100));
+    outcome *o = ask_as(&s, 2, b, 100);
+    assert_int_equal(o->last.n_cached, 0); /* the 60 tokens in common are another's */
+    outcome_destroy(o);
+    attach_and_wait(&s);
+    close_site(&s);
+    open_site(&s, (cairn__runtime_options){.n_seq = 2});
+    attach_and_wait(&s);
+    assert_int_equal(cached_for(&s, 2, a, 100), 60);
+    assert_int_equal(cached_for(&s, 1, a, 100), 99);
+    assert_int_equal(cached_for(&s, 0, a, 100), 0);
+    close_site(&s);
+    free(a);
+    free(b);
+}
+
 /* Another process evicted it, or somebody removed it: whoever computes the prompt
  * again stores it again, though the sequence has stored the same tokens before. */
 static void what_is_lost_is_stored_again(void **state)
@@ -329,6 +402,10 @@ int main(void)
         TEST(a_long_prompt_waits_for_the_digest),
         TEST(a_client_that_left_leaves_its_pages),
         TEST(reproducible_over_a_restart),
+        TEST(salts_share_nothing_in_any_tier),
+        TEST(salts_that_take_each_others_sequence_share_nothing),
+        TEST(salts_share_nothing_in_reproducible_mode),
+        TEST(salts_are_kept_until_the_digest_is_there),
         TEST(what_is_lost_is_stored_again),
         TEST(a_model_replaced_meanwhile_has_no_store),
         TEST(a_model_with_a_window_has_no_store),

@@ -31,8 +31,20 @@ CHAT = [
     ("logprobs", {"logprobs": 1}), ("top_logprobs", {"top_logprobs": 2}),
     ("top_logprobs", {"logprobs": True, "top_logprobs": 21}), ("top_logprobs", {"logprobs": True, "top_logprobs": -1}),
     ("stream", {"stream": "yes"}), ("stream", {"stream": 1}), ("stream_options", {"stream_options": 1}),
-    ("include_usage", {"stream": True, "stream_options": {"include_usage": "yes"}}),
+    ("stream_options.include_usage", {"stream": True, "stream_options": {"include_usage": "yes"}}),
+    ("stream_options.include_usage", {"stream_options": {"include_usage": 1}}),
     ("model", {"model": 5}), ("chat_template_kwargs", {"chat_template_kwargs": 1}),
+    ("chat_template_kwargs", {"chat_template_kwargs": {"messages": 5}}),
+    ("chat_template_kwargs", {"chat_template_kwargs": {"messages": [{"role": "user", "content": "other"}]}}),
+    ("chat_template_kwargs", {"chat_template_kwargs": {"tools": []}}),
+    ("chat_template_kwargs", {"chat_template_kwargs": {"bos_token": "x"}}),
+    ("chat_template_kwargs", {"chat_template_kwargs": {"eos_token": "x"}}),
+    ("chat_template_kwargs", {"chat_template_kwargs": {"add_generation_prompt": False}}),
+    ("tool_choice", {"tool_choice": "required"}), ("tool_choice", {"tools": [], "tool_choice": "required"}),
+    ("tool_choice", {"tools": [{"type": "web_search"}], "tool_choice": "required"}),
+    ("tool_choice", {"tool_choice": {"type": "function", "function": {"name": "b"}}}),
+    ("tool_choice", {"tools": [{"type": "function", "function": {"name": "a"}}],
+                     "tool_choice": {"type": "function", "function": {"name": 1.5}}}),
 ]
 
 BOTH = [
@@ -70,6 +82,22 @@ def refused(path, body, param):
 def test_chat_fields():
     for param, fields in CHAT:
         refused("/v1/chat/completions", {"messages": USER, "max_tokens": 1, **fields}, param)
+
+
+def test_a_tool_that_is_not_there_is_named():
+    status, answer = server.post("/v1/chat/completions", {
+        "messages": USER, "tools": [{"type": "function", "function": {"name": "a"}}],
+        "tool_choice": {"type": "function", "function": {"name": "b"}}})
+    message = answer["error"]["message"]
+    check(status == 400 and "'b'" in message and "template" not in message, status, message)
+
+
+def test_numbers_in_unknown_fields():
+    """Of any size: what is not asked for is not refused."""
+    for number in ("1" * 20, "-" + "9" * 40, "1" * 401, "-" + "7" * 100000, "1e999", "0." + "1" * 1000):
+        body = '{"prompt":"hi","max_tokens":0,"unknown":%s,"metadata":{"x":[%s]}}' % (number, number)
+        status, answer = server.post("/v1/completions", body.encode())
+        equal(status, 200, number[:30], answer)
 
 
 def test_fields_of_both():
@@ -167,6 +195,6 @@ def test_the_server_lives_on():
 
 
 with Server(ctx=256) as server:
-    main([test_chat_fields, test_fields_of_both, test_completion_fields, test_null_is_like_missing,
+    main([test_chat_fields, test_a_tool_that_is_not_there_is_named, test_numbers_in_unknown_fields, test_fields_of_both, test_completion_fields, test_null_is_like_missing,
           test_prompt_longer_than_the_context, test_paths_and_methods, test_malformed_json, test_wrong_utf8,
           test_nesting_bombs, test_nested_arguments_of_calls, test_the_server_lives_on])

@@ -126,6 +126,22 @@ def test_forced_calls_whole_and_streamed():
     equal(reason, whole["choices"][0]["finish_reason"])
 
 
+def test_a_call_that_is_cut():
+    """It ends for its length, with the arguments as far as they came: nobody may take it for a whole one."""
+    body = {"messages": [{"role": "user", "content": "Add 2 and 3."}], "temperature": 0, "tools": [ADD],
+            "tool_choice": "required"}
+    whole = ask(**{**body, "max_tokens": 80})["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
+    json.loads(whole)
+    cut = ask(**{**body, "max_tokens": 20})["choices"][0]
+    arguments = cut["message"]["tool_calls"][0]["function"]["arguments"]
+    equal(cut["finish_reason"], "length")
+    check(0 < len(arguments) < len(whole) and whole.startswith(arguments), arguments, whole)
+    chunks = list(server.stream("/v1/chat/completions", {**body, "max_tokens": 20}).chunks())
+    parts = [part["function"]["arguments"] for chunk in chunks for choice in chunk["choices"]
+             for part in choice["delta"].get("tool_calls", [])]
+    equal(("".join(parts), chunks[-1]["choices"][0]["finish_reason"]), (arguments, "length"))
+
+
 def test_one_call_when_parallel_is_off():
     for stream in (False, True):
         body = {"messages": [{"role": "user", "content": "Call simple with x set to hi."}], "temperature": 0,
@@ -269,6 +285,7 @@ def test_control_tokens_in_content():
 
 with Server(ctx=4096) as server:
     main([test_every_schema_is_taken, test_large_enums_and_bombs, test_forced_calls_whole_and_streamed,
+          test_a_call_that_is_cut,
           test_one_call_when_parallel_is_off, test_tool_choice_none_keeps_the_prompt, test_what_never_reaches_the_prompt,
           test_empty_content_beside_calls, test_empty_turns_in_the_history, test_odd_calls_in_the_history,
           test_roles_anywhere, test_numbers_and_escapes_survive, test_same_tools_same_tokens, test_response_format,

@@ -53,6 +53,19 @@ static void test_numbers_keep_their_digits(void **state)
     }
 }
 
+static void test_long_numbers(void **state)
+{
+    static char digits[5001];
+    (void)state;
+    for (size_t n = 300; n <= 5000; n *= 4) {
+        memset(digits, '7', n);
+        digits[n] = 0;
+        stays(digits, digits);
+        digits[0] = '-';
+        stays(digits, digits);
+    }
+}
+
 static void test_numbers_that_are_none(void **state)
 {
     static const char *const bad[] = {"01", "1.", ".5", "1e", "1e+", "+1", "-", "1.2.3", "1-2", "--1", "0x10", "1.5.",
@@ -176,6 +189,7 @@ int main(void)
         cmocka_unit_test(test_strings_are_not_numbers),   cmocka_unit_test(test_values_of_marked_numbers),
         cmocka_unit_test(test_depth),                     cmocka_unit_test(test_repairs),
         cmocka_unit_test(test_marked_objects),            cmocka_unit_test(test_bytes_to_strings),
+        cmocka_unit_test(test_long_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
