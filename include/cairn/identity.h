@@ -22,6 +22,7 @@ typedef struct cairn_digest {
 
 /* Names a page and everything before it:
  * SHA-256("cairn page 1\0" | identity digest | parent key | u32le n | n x i32le token).
+ * The digest is the one that the store knows the identity by: cairn_store_namespace().
  * The parent of the first page is 32 zero bytes. */
 typedef struct cairn_key {
     uint8_t bytes[32];

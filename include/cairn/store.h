@@ -8,7 +8,8 @@
  *
  * Never a wrong answer: a page is a hit only when its header verifies, its
  * identity, parent and tokens equal the request's, and each block's checksum
- * holds in the very buffer the caller imports from. */
+ * holds in the very buffer the caller imports from; with a key, in place of
+ * checksums, what was written with this key comes out of AES-256-GCM there. */
 #ifndef CAIRN_STORE_H
 #define CAIRN_STORE_H
 
@@ -55,6 +56,9 @@ typedef struct cairn_store_options { /* zero value = defaults */
     uint64_t    reserve_bytes;     /* stays free on the device; 0: least of 16 GiB and 10 %, at least 1 GiB */
     uint32_t    page_tokens;       /* 0: 256; a multiple of 16 up to 4096 */
     uint64_t    write_queue_bytes; /* bound on bytes accepted and not yet published; 0: 256 MiB */
+    /* 32 secret random bytes: pages are encrypted with them (docs/operate.md); another
+     * key finds nothing of them, nor does none. NULL: off. Wipe it after the call. */
+    const uint8_t *key;
 } cairn_store_options;
 
 /* Opens or creates the root (0700, owner checked, no symlink as last
@@ -66,6 +70,11 @@ CAIRN_API CAIRN_MUST_USE cairn_status cairn_store_open(const cairn_store_options
 /* Publishes what is queued, stops the threads, frees. No pin may be left. Accepts
  * NULL. A store does not survive fork(): a child must not use or close it. */
 CAIRN_API void cairn_store_close(cairn_store *store);
+
+/* The digest that this store knows an identity by, to be given to
+ * cairn_chain_key(): that of the identity's text, or with a key one that nobody can
+ * compute without it. `identity` is only read. */
+CAIRN_API cairn_digest cairn_store_namespace(const cairn_store *store, const cairn_identity *identity);
 
 /* ---- reading ---- */
 
@@ -106,7 +115,7 @@ CAIRN_API CAIRN_MUST_USE cairn_status cairn_store_lookup(cairn_store *store, con
 CAIRN_API cairn_page_view cairn_pin_page(const cairn_pin *pin, uint32_t page); /* page < n_pages */
 
 /* Reads block `block` of pinned page `page` into dst[0..block_size) and
- * verifies its checksum there. Only after CAIRN_OK may dst be used. Errors:
+ * verifies its checksum there, or decrypts it there. Only after CAIRN_OK may dst be used. Errors:
  * CAIRN_ECORRUPT (counted, page quarantined), CAIRN_EIO, CAIRN_EINVAL. */
 CAIRN_API CAIRN_MUST_USE cairn_status cairn_pin_read_block(cairn_pin *pin, uint32_t page, uint32_t block, void *dst);
 
@@ -126,7 +135,7 @@ typedef struct cairn_block {
 } cairn_block;
 
 typedef struct cairn_page {
-    cairn_key          key, parent; /* of cairn_chain_key() */
+    cairn_key          key, parent; /* of cairn_chain_key() on cairn_store_namespace() */
     uint32_t           start;       /* a multiple of page_tokens */
     uint32_t           n_tokens;    /* page_tokens, or fewer for a short last page */
     const int32_t     *tokens;      /* [n_tokens]; copied by the call */

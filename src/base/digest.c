@@ -7,10 +7,13 @@
  * inputs the cost of an EVP context. OpenSSL 3 calls them deprecated, which is
  * silenced in this file alone. */
 #define OPENSSL_SUPPRESS_DEPRECATED
+#include <openssl/crypto.h>
 #include <openssl/sha.h>
 
 #include "base/digest.h"
 #include "base/xxh3.h"
+
+#include <string.h>
 
 _Static_assert(sizeof(SHA256_CTX) <= sizeof(cairn__sha256), "cairn__sha256 has room for SHA256_CTX");
 _Static_assert(_Alignof(SHA256_CTX) <= _Alignof(cairn__sha256), "cairn__sha256 is aligned for SHA256_CTX");
@@ -41,6 +44,39 @@ cairn_digest cairn__sha256_once(const void *data, size_t size)
     SHA256_Update(&ctx, data, size);
     SHA256_Final(digest.bytes, &ctx);
     return digest;
+}
+
+void cairn__wipe(void *secret, size_t size)
+{
+    OPENSSL_cleanse(secret, size);
+}
+
+/* One of HMAC's two hashes: over the key with `pad` in every byte, label and data. */
+static cairn_digest padded_hash(const uint8_t key[CAIRN__SECRET_SIZE], uint8_t pad, const void *data, size_t size,
+                                const char *label)
+{
+    uint8_t      block[SHA256_CBLOCK];
+    SHA256_CTX   ctx;
+    cairn_digest digest;
+    for (size_t i = 0; i < sizeof(block); i++)
+        block[i] = pad ^ (i < CAIRN__SECRET_SIZE ? key[i] : 0);
+    SHA256_Init(&ctx);
+    SHA256_Update(&ctx, block, sizeof(block));
+    if (label)
+        SHA256_Update(&ctx, label, strlen(label) + 1);
+    SHA256_Update(&ctx, data, size);
+    SHA256_Final(digest.bytes, &ctx);
+    cairn__wipe(block, sizeof(block));
+    cairn__wipe(&ctx, sizeof(ctx));
+    return digest;
+}
+
+cairn_digest cairn__hmac_sha256(const uint8_t key[CAIRN__SECRET_SIZE], const char *label, const void *data, size_t size)
+{
+    cairn_digest inner = padded_hash(key, 0x36, data, size, label);
+    cairn_digest outer = padded_hash(key, 0x5c, inner.bytes, sizeof(inner.bytes), NULL);
+    cairn__wipe(&inner, sizeof(inner));
+    return outer;
 }
 
 /* The CPU's features lie in a constant that the start-up code filled: asking

@@ -1,4 +1,5 @@
-/* digest.h - SHA-256 for identities and keys, XXH3-128 for block integrity. */
+/* digest.h - SHA-256 for identities and keys, HMAC with it for secrets, XXH3-128
+ * for block integrity. */
 #ifndef CAIRN_BASE_DIGEST_H
 #define CAIRN_BASE_DIGEST_H
 
@@ -13,6 +14,14 @@ void         cairn__sha256_init(cairn__sha256 *sha);
 void         cairn__sha256_update(cairn__sha256 *sha, const void *data, size_t size);
 cairn_digest cairn__sha256_done(cairn__sha256 *sha);
 cairn_digest cairn__sha256_once(const void *data, size_t size);
+
+/* HMAC-SHA-256 (FIPS 198-1) of `label` with its NUL (NULL: no label), then data.
+ * Leaves nothing of the key behind. */
+#define CAIRN__SECRET_SIZE 32u
+cairn_digest cairn__hmac_sha256(const uint8_t key[CAIRN__SECRET_SIZE], const char *label, const void *data,
+                                size_t size);
+/* Overwrites a secret; not optimised away. */
+void cairn__wipe(void *secret, size_t size);
 
 /* XXH3-128 with seed 0 in canonical (big-endian) byte order; the AVX2 or
  * AVX-512 build is chosen at run time. */

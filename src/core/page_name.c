@@ -17,12 +17,19 @@ _Static_assert(CAIRN__PAGE_TOKENS_MAX <= 9999, "n has at most four digits");
 
 const uint32_t cairn__page_prefix_tokens[CAIRN__PAGE_PREFIXES] = {16, 32, 64, 128, 192};
 
-/* All h_i in one pass: the state is copied where each prefix ends. */
-static void hash_prefixes(const int32_t *tokens, uint32_t n_tokens, uint8_t ret[CAIRN__PAGE_PREFIXES][4])
+static const char PREFIX_DOMAIN[] = "cairn prefix 1"; /* its NUL is hashed too */
+
+/* All h_i in one pass: the state is copied where each prefix ends. The identity
+ * makes them useless to who does not know the namespace: else a guessed prompt
+ * could be confirmed from the names in an encrypted root. */
+static void hash_prefixes(const cairn_digest *identity, const int32_t *tokens, uint32_t n_tokens,
+                          uint8_t ret[CAIRN__PAGE_PREFIXES][4])
 {
     cairn__sha256 sha;
     uint32_t      done = 0;
     cairn__sha256_init(&sha);
+    cairn__sha256_update(&sha, PREFIX_DOMAIN, sizeof(PREFIX_DOMAIN));
+    cairn__sha256_update(&sha, identity->bytes, sizeof(identity->bytes));
     memset(ret, 0, CAIRN__PAGE_PREFIXES * sizeof(ret[0]));
     for (uint32_t i = 0; i < CAIRN__PAGE_PREFIXES && cairn__page_prefix_tokens[i] <= n_tokens; i++) {
         cairn__sha256_tokens(&sha, tokens + done, cairn__page_prefix_tokens[i] - done);
@@ -33,15 +40,15 @@ static void hash_prefixes(const int32_t *tokens, uint32_t n_tokens, uint8_t ret[
     }
 }
 
-cairn__page_name cairn__page_name_of(const cairn_key *key, const cairn_key *parent, const int32_t *tokens,
-                                     uint32_t n_tokens)
+cairn__page_name cairn__page_name_of(const cairn_digest *identity, const cairn_key *key, const cairn_key *parent,
+                                     const int32_t *tokens, uint32_t n_tokens)
 {
     cairn__page_name name = {.n_tokens = n_tokens};
     assert(n_tokens >= 1 && n_tokens <= CAIRN__PAGE_TOKENS_MAX);
     memcpy(name.key, key->bytes, sizeof(name.key));
     if (parent)
         memcpy(name.parent, parent->bytes, sizeof(name.parent));
-    hash_prefixes(tokens, n_tokens, name.prefix);
+    hash_prefixes(identity, tokens, n_tokens, name.prefix);
     return name;
 }
 

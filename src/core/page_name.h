@@ -4,9 +4,9 @@
  *     <page name> = <key: 32 hex>-<parent: 32 hex>-<h16 h32 h64 h128 h192: 40 hex>-<n>.page
  *
  * Keys are cut to their first 16 bytes; the header inside has all 32, and a
- * hit compares those. h_i is the start of SHA-256 over the page's first i
- * tokens (i32le), 4 bytes in hex, zeros when the page is shorter than i: it
- * tells which of many children of one parent shares the most with a request.
+ * hit compares those. h_i is the start of SHA-256("cairn prefix 1\0" | identity,
+ * 32 | the page's first i tokens as i32le), 4 bytes in hex, zeros when the page is
+ * shorter than i: it tells which of many children of one parent shares the most with a request.
  * n is decimal without leading zeros. Hex is lower case. Pure functions; a name
  * from a directory is hostile until parsed. */
 #ifndef CAIRN_CORE_PAGE_NAME_H
@@ -31,8 +31,8 @@ typedef struct cairn__page_name {
 } cairn__page_name;
 
 /* The name of a page; parent NULL: first page (zeros). n_tokens in 1..4096 (asserted). */
-cairn__page_name cairn__page_name_of(const cairn_key *key, const cairn_key *parent, const int32_t *tokens,
-                                     uint32_t n_tokens);
+cairn__page_name cairn__page_name_of(const cairn_digest *identity, const cairn_key *key, const cairn_key *parent,
+                                     const int32_t *tokens, uint32_t n_tokens);
 void             cairn__page_name_format(const cairn__page_name *name, char buf[CAIRN__PAGE_NAME_SIZE]);
 /* True when text is exactly what format() writes for some name. */
 bool cairn__page_name_parse(const char *text, cairn__page_name *ret_name);

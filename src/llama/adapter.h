@@ -85,7 +85,7 @@ bool cairn__device_in_use(const cairn_llama_options *options, ggml_backend_dev_t
 
 /* ---- namespace.c ---- */
 
-void cairn__namespace_init(cairn__namespace *space, cairn_identity *identity_take);
+void cairn__namespace_init(const cairn_llama *cache, cairn__namespace *space, cairn_identity *identity_take);
 void cairn__namespace_done(cairn__namespace *space); /* accepts one of zeros */
 /* Of the sequence; NULL: it has none, so nothing may be restored or recorded. */
 const cairn__namespace *cairn__namespace_of(const cairn_llama *cache, llama_seq_id seq);

@@ -495,6 +495,6 @@ cairn_status cairn__identity_build(cairn_llama *cache, const cairn_llama_options
         cairn_identity_destroy(identity);
         return b.status;
     }
-    cairn__namespace_init(&cache->space, identity);
+    cairn__namespace_init(cache, &cache->space, identity);
     return CAIRN_OK;
 }

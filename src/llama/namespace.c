@@ -18,10 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-void cairn__namespace_init(cairn__namespace *space, cairn_identity *identity_take)
+void cairn__namespace_init(const cairn_llama *cache, cairn__namespace *space, cairn_identity *identity_take)
 {
     space->identity = identity_take;
-    space->seed = cairn_identity_digest(identity_take);
+    space->seed = cairn_store_namespace(cache->store, identity_take);
 }
 
 void cairn__namespace_done(cairn__namespace *space)
@@ -98,6 +98,6 @@ cairn_status cairn_llama_set_salt(cairn_llama *cache, llama_seq_id seq, const ch
     cairn_identity *identity = NULL;
     cairn_status    status = copy_with_salt(cache->space.identity, &digest, &identity);
     if (!status)
-        cairn__namespace_init(&track->space, identity);
+        cairn__namespace_init(cache, &track->space, identity);
     return status;
 }

@@ -69,7 +69,10 @@ void                        cairn__unlock_range(int fd, uint64_t offset, uint64_
  * not see each other. fd may be open for reading only. */
 CAIRN_MUST_USE cairn_status cairn__is_range_locked(int fd, uint64_t offset, uint64_t size, bool *ret_locked);
 
-void cairn__random_bytes(void *buf, size_t size); /* getrandom; not secret keys here */
+/* For names: where the kernel gives none, they differ and are no secret. */
+void cairn__random_bytes(void *buf, size_t size);
+/* For salts and keys: the kernel's, or CAIRN_EIO. */
+CAIRN_MUST_USE cairn_status cairn__random_salt(void *buf, size_t size);
 
 /* Text of the errno behind this thread's last failed call of this header. */
 const char *cairn__os_error_text(void);

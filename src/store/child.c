@@ -59,7 +59,7 @@ cairn_status cairn__open_whole(cairn_store *store, const cairn__want *want, cair
                                cairn__page_file *ret_file)
 {
     cairn_key        key = cairn_chain_key(want->identity, &want->parent, want->tokens, want->n_tokens);
-    cairn__page_name name = cairn__page_name_of(&key, &want->parent, want->tokens, want->n_tokens);
+    cairn__page_name name = cairn__page_name_of(want->identity, &key, &want->parent, want->tokens, want->n_tokens);
     cairn__page_file file;
     int              folder_fd;
     cairn_status     status = cairn__disk_open_folder(want->identity_fd, &want->parent, &folder_fd);
@@ -152,7 +152,7 @@ static candidate judge(prefix_keys *p, const cairn__page_name *name, const cairn
 static bool judge_all(candidates *all, const cairn__listing *listing, const cairn__want *want, uint32_t max_tokens)
 {
     cairn_key        none = {0};
-    cairn__page_name wanted = cairn__page_name_of(&none, &want->parent, want->tokens, want->n_tokens);
+    cairn__page_name wanted = cairn__page_name_of(want->identity, &none, &want->parent, want->tokens, want->n_tokens);
     prefix_keys      p = {want, malloc((want->n_tokens + 1) * sizeof(cairn_key)), calloc(want->n_tokens + 1, 1)};
     if (p.keys && p.known)
         for (size_t i = 0; i < listing->n_names; i++) {

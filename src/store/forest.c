@@ -2,8 +2,8 @@
  *
  * The order between pages that cost differently to compute needs their headers;
  * they are read for the leaves used longest ago, up to MAX_HEADERS, and the others
- * count as average. An orphan (parent gone) can't be reached and goes first, once
- * it is old enough not to be half of somebody's batch. */
+ * count as average, as do those that are encrypted with another key. An orphan (parent gone) can't be reached and goes
+ * first, once it is old enough not to be half of somebody's batch. */
 #include "store/forest.h"
 
 #include "os/clock.h"
@@ -218,14 +218,25 @@ cairn_key cairn__forest_key(const uint8_t bytes[CAIRN__PAGE_NAME_KEY_SIZE])
     return key;
 }
 
+/* A page sealed under another key is one of those that count as average. */
+static uint64_t prefill_ns_of(const cairn_store *store, uint8_t *buf, uint32_t size)
+{
+    cairn__page_header header;
+    cairn_status       status = cairn__page_peek(buf, size, &header);
+    if (status || (header.sealed && !store->keyring))
+        return 0;
+    status = header.sealed ? cairn__page_decode_sealed(store->keyring, buf, size, &header)
+                           : cairn__page_decode(buf, size, &header);
+    return status ? 0 : header.prefill_ns;
+}
+
 static uint64_t read_prefill_ns(const cairn_store *store, const cairn__evictor *ev, const cairn__node *n)
 {
-    uint8_t            buf[CAIRN__PAGE_HEADER_SIZE_MAX];
-    char               text[CAIRN__PAGE_NAME_SIZE];
-    cairn_key          parent = cairn__forest_key(n->name.parent);
-    cairn__page_header header = {.prefill_ns = 0};
-    uint32_t           size;
-    int                identity_fd = -1, folder_fd = -1, fd = -1;
+    uint8_t   buf[CAIRN__PAGE_HEADER_SIZE_MAX];
+    char      text[CAIRN__PAGE_NAME_SIZE];
+    cairn_key parent = cairn__forest_key(n->name.parent);
+    uint32_t  size = 0;
+    int       identity_fd = -1, folder_fd = -1, fd = -1;
     cairn__page_name_format(&n->name, text);
     cairn_status status = cairn__forest_open_identity(store, ev, n, &identity_fd);
     if (!status)
@@ -238,12 +249,10 @@ static uint64_t read_prefill_ns(const cairn_store *store, const cairn__evictor *
         status = cairn__page_header_size_peek(buf, CAIRN__PAGE_FIXED_SIZE, &size);
     if (!status)
         status = cairn__read_at(fd, buf, size, 0);
-    if (!status)
-        status = cairn__page_decode(buf, size, &header);
     cairn__close(fd);
     cairn__close(folder_fd);
     cairn__close(identity_fd);
-    return status ? 0 : header.prefill_ns;
+    return status ? 0 : prefill_ns_of(store, buf, size);
 }
 
 static int by_use(const void *a, const void *b)

@@ -56,6 +56,7 @@ struct cairn_store {
     bool             off;
     uint32_t         page_tokens;
     uint64_t         budget_bytes, reserve_bytes, queue_limit_bytes, quarantine_bytes;
+    cairn__keyring  *keyring; /* NULL: pages are plain; root borrows it */
     cairn__listings *listings;
     cairn__ledger   *ledger;
     cairn__counters  counters;
@@ -91,7 +92,7 @@ cairn_store *cairn__store_alloc(void);
 
 /* Position and tokens of a wanted page behind `parent`. */
 typedef struct cairn__want {
-    const cairn_digest *identity;
+    const cairn_digest *identity; /* of the namespace, as everywhere in the store */
     int                 identity_fd;
     cairn_key           parent;
     uint32_t            start;

@@ -180,7 +180,7 @@ cairn_status cairn_store_lookup(cairn_store *store, const cairn_query *query, ca
     if (!store || !ret_hit || !ret_pin || !is_valid(query))
         return CAIRN_EINVAL;
     cairn_status status = CAIRN_OK;
-    search       s = {.store = store, .query = query, .identity = cairn_identity_digest(query->identity)};
+    search       s = {.store = store, .query = query, .identity = cairn_store_namespace(store, query->identity)};
     s.want.identity = &s.identity;
     if (store->off)
         s.miss = CAIRN_MISS_TIER_OFF;

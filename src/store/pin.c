@@ -8,7 +8,6 @@
  * what lies there afterwards: a file that changes under us can't slip through. */
 #include "store/internal.h"
 
-#include "base/digest.h"
 #include "os/clock.h"
 
 #include <assert.h>
@@ -115,7 +114,7 @@ static cairn__page_name name_of(const cairn__page_header *h)
     int32_t tokens[CAIRN__PAGE_TOKENS_MAX];
     for (uint32_t i = 0; i < h->n_tokens; i++)
         tokens[i] = cairn__page_token(h, i);
-    return cairn__page_name_of(&h->key, &h->parent, tokens, h->n_tokens);
+    return cairn__page_name_of(&h->identity, &h->key, &h->parent, tokens, h->n_tokens);
 }
 
 static void give_up_page(cairn_pin *pin, cairn__pin_page *page)
@@ -143,16 +142,10 @@ cairn_status cairn_pin_read_block(cairn_pin *pin, uint32_t page, uint32_t block,
 {
     if (!pin || page >= pin->n_pages || block >= pin->pages[page]->file.header.n_blocks || !dst)
         return CAIRN_EINVAL;
-    cairn__pin_page        *p = pin->pages[page];
-    const cairn__page_block entry = cairn__page_block_at(&p->file.header, block);
-    cairn_status            status = cairn__read_at(p->file.fd, dst, (size_t)entry.size, p->file.block_offset[block]);
-    if (!status) {
-        cairn__xxh128 sum = cairn__xxh3_128(dst, (size_t)entry.size);
-        if (memcmp(&sum, &entry.checksum, sizeof(sum)) != 0)
-            status = CAIRN_ECORRUPT;
-    }
+    cairn__pin_page *p = pin->pages[page];
+    cairn_status     status = cairn__page_file_read(&pin->store->root, &p->file, block, dst);
     if (!status)
-        cairn__count(&pin->store->counters.bytes_read, entry.size);
+        cairn__count(&pin->store->counters.bytes_read, p->file.block_size[block]);
     else if (status == CAIRN_ECORRUPT)
         give_up_page(pin, p);
     else {

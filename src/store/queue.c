@@ -200,7 +200,7 @@ cairn_status cairn_store_put(cairn_store *store, const cairn_put *put)
 {
     if (!store || !put || !put->identity || (!put->pages && put->n_pages))
         return CAIRN_EINVAL;
-    cairn_digest identity = cairn_identity_digest(put->identity);
+    cairn_digest identity = cairn_store_namespace(store, put->identity);
     uint64_t     bytes = 0;
     for (uint32_t i = 0; i < put->n_pages; i++)
         if (!page_is_valid(store, &identity, &put->pages[i], &bytes))
@@ -237,7 +237,7 @@ static bool name_exists(const cairn_store *store, const cairn_digest *identity, 
 {
     char             folder[CAIRN__IDENTITY_NAME_SIZE], fanout[CAIRN__FANOUT_NAME_SIZE], text[CAIRN__PAGE_NAME_SIZE];
     char             path[sizeof(CAIRN__ROOT_PAGES) + sizeof(folder) + sizeof(fanout) + sizeof(text)];
-    cairn__page_name name = cairn__page_name_of(&page->key, &page->parent, page->tokens, page->n_tokens);
+    cairn__page_name name = cairn__page_name_of(identity, &page->key, &page->parent, page->tokens, page->n_tokens);
     cairn__file_info info;
     cairn__identity_name(identity, folder);
     cairn__fanout_name(&page->parent, fanout);
@@ -275,7 +275,7 @@ bool cairn_store_has(cairn_store *store, const cairn_identity *identity, const c
     if (!store || store->off || !identity || !page || !page->tokens || page->n_tokens < 1 ||
         page->n_tokens > store->page_tokens)
         return false;
-    cairn_digest digest = cairn_identity_digest(identity);
+    cairn_digest digest = cairn_store_namespace(store, identity);
     return key_is_queued(store, &page->key) || cairn__page_is_stored(store, &digest, page);
 }
 

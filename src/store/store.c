@@ -81,6 +81,7 @@ static cairn_status open_tier(cairn_store *store, const char *path, cairn_error 
     cairn_status status = cairn__root_open(path, &store->root, error);
     if (status)
         return status;
+    store->root.keyring = store->keyring;
     status = cairn__listings_create(&store->listings);
     if (!status)
         status = cairn__ledger_open(store->root.fd, &store->ledger);
@@ -137,6 +138,8 @@ cairn_status cairn_store_open(const cairn_store_options *options, cairn_store **
     if (!store)
         return say(error, CAIRN_ENOMEM, "cannot open the cache%s: %s", "");
     cairn_status status = set_shape(store, o, error);
+    if (!status && o->key)
+        status = cairn__keyring_create(o->key, &store->keyring);
     if (!status && store->off)
         (void)!cairn__root_path(o->root, &store->root.path, NULL); /* only to be shown */
     else if (!status)
@@ -174,11 +177,18 @@ void cairn_store_close(cairn_store *store)
     cairn__listings_destroy(store->listings);
     cairn__ledger_close(store->ledger);
     cairn__root_close(&store->root);
+    cairn__keyring_destroy(store->keyring);
     pthread_cond_destroy(&store->done);
     pthread_cond_destroy(&store->work);
     pthread_mutex_destroy(&store->scan_lock);
     pthread_mutex_destroy(&store->lock);
     free(store);
+}
+
+cairn_digest cairn_store_namespace(const cairn_store *store, const cairn_identity *identity)
+{
+    cairn_digest digest = cairn_identity_digest(identity);
+    return cairn__namespace_digest(store->keyring, &digest);
 }
 
 /* ---- the budget ---- */

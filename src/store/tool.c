@@ -46,6 +46,13 @@ cairn_status cairn__tool_open(const char *root, bool ledger, cairn_store **ret_s
     return status;
 }
 
+cairn_status cairn__tool_set_key(cairn_store *store, const uint8_t key[CAIRN__SECRET_SIZE])
+{
+    cairn_status status = cairn__keyring_create(key, &store->keyring);
+    store->root.keyring = store->keyring;
+    return status;
+}
+
 /* ---- clear ---- */
 
 typedef struct clearing {

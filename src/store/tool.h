@@ -14,6 +14,10 @@
 CAIRN_MUST_USE cairn_status cairn__tool_open(const char *root, bool ledger, cairn_store **ret_store,
                                              cairn_error *error);
 
+/* Pages and texts sealed with this key can be looked into. Once, before use.
+ * CAIRN_ENOMEM. */
+CAIRN_MUST_USE cairn_status cairn__tool_set_key(cairn_store *store, const uint8_t key[CAIRN__SECRET_SIZE]);
+
 typedef struct cairn__tool_result {
     uint64_t n_pages, freed_bytes; /* gone */
     uint64_t n_stuck;              /* files that could not be removed */

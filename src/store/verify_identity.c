@@ -22,20 +22,19 @@ typedef struct pages {
 } pages;
 
 typedef struct one_identity {
-    cairn__verifier *v;
-    int              fd;
-    const char      *name;
-    cairn_digest     digest;
-    bool             known, bad; /* digest; text */
-    pages            all;
+    cairn__verifier    *v;
+    int                 fd;
+    cairn__verify_space space;
+    bool                bad; /* the text */
+    pages               all;
 } one_identity;
 
 /* ---- the text ---- */
 
-static cairn_status read_text(int fd, const cairn__file_info *info, char **ret_text)
+static cairn_status read_text(int fd, const cairn__file_info *info, uint8_t **ret_text)
 {
     int          file = -1;
-    char        *text = malloc((size_t)info->size_bytes + 1);
+    uint8_t     *text = malloc((size_t)info->size_bytes + 1);
     cairn_status status = text ? cairn__open_read(fd, CAIRN__IDENTITY_TEXT, &file) : CAIRN_ENOMEM;
     if (!status)
         status = cairn__read_at(file, text, (size_t)info->size_bytes, 0);
@@ -48,21 +47,46 @@ static cairn_status read_text(int fd, const cairn__file_info *info, char **ret_t
 }
 
 /* CAIRN_ECORRUPT: it says something that its folder's name denies. */
+static cairn_status learn_from_text(cairn__verify_space *space, const cairn__keyring *keyring, const char *text,
+                                    size_t size)
+{
+    char         own[CAIRN__IDENTITY_NAME_SIZE];
+    cairn_digest digest = cairn__sha256_once(text, size);
+    space->digest = cairn__namespace_digest(keyring, &digest);
+    cairn__identity_name(&space->digest, own);
+    space->known = cairn__identity_text_is_valid(text, size) && strcmp(own, space->name) == 0;
+    return space->known ? CAIRN_OK : CAIRN_ECORRUPT;
+}
+
+/* A sealed one that our key does not open may be good under another. */
+static cairn_status learn_from_file(cairn__verify_space *space, const cairn__keyring *keyring, uint8_t *file,
+                                    size_t size)
+{
+    const char *text;
+    size_t      text_size;
+    space->sealed = cairn__identity_file_is_sealed(file, size);
+    if (!space->sealed)
+        return size > CAIRN__IDENTITY_TEXT_MAX ? CAIRN_ECORRUPT
+                                               : learn_from_text(space, NULL, (const char *)file, size);
+    if (!keyring)
+        return CAIRN_OK;
+    cairn_status status = cairn__identity_file_unseal(keyring, file, size, &text, &text_size);
+    if (status)
+        return status == CAIRN_ECORRUPT ? CAIRN_OK : status;
+    return learn_from_text(space, keyring, text, text_size);
+}
+
 static cairn_status learn_digest(one_identity *id, const cairn__file_info *info)
 {
-    char  own[CAIRN__IDENTITY_NAME_SIZE];
-    char *text;
-    if (info->size_bytes > CAIRN__IDENTITY_TEXT_MAX)
+    uint8_t *file;
+    if (info->size_bytes > CAIRN__IDENTITY_FILE_MAX)
         return CAIRN_ECORRUPT;
-    cairn_status status = read_text(id->fd, info, &text);
+    cairn_status status = read_text(id->fd, info, &file);
     if (status)
         return status;
-    bool valid = cairn__identity_text_is_valid(text, (size_t)info->size_bytes);
-    id->digest = cairn__sha256_once(text, (size_t)info->size_bytes);
-    free(text);
-    cairn__identity_name(&id->digest, own);
-    id->known = valid && strcmp(own, id->name) == 0;
-    return id->known ? CAIRN_OK : CAIRN_ECORRUPT;
+    status = learn_from_file(&id->space, id->v->store->root.keyring, file, (size_t)info->size_bytes);
+    free(file);
+    return status;
 }
 
 /* A bad one goes, so that the next page of the identity brings the right one. */
@@ -87,7 +111,8 @@ static void look_at_text(one_identity *id)
 static void miss_text(one_identity *id)
 {
     cairn__file_info info;
-    if (!id->known && !id->bad && id->all.n > 0 && cairn__stat(id->fd, CAIRN__IDENTITY_TEXT, &info) == CAIRN_ENOENT)
+    if (!id->space.known && !id->space.sealed && !id->bad && id->all.n > 0 &&
+        cairn__stat(id->fd, CAIRN__IDENTITY_TEXT, &info) == CAIRN_ENOENT)
         cairn__verify_report(id->v, CAIRN__PROBLEM_IDENTITY, CAIRN__IDENTITY_TEXT,
                              "it is missing; the next page that is stored brings it", false);
 }
@@ -120,7 +145,7 @@ static void look_at_file(one_identity *id, int folder_fd, const char *fanout, co
         cairn__verify_unknown(id->v, name);
         return;
     }
-    if (cairn__verify_one_page(id->v, folder_fd, fanout, name, id->name, id->known ? &id->digest : NULL, &page))
+    if (cairn__verify_one_page(id->v, folder_fd, fanout, name, &id->space, &page))
         keep(id, &page);
     if (id->v->request->progress)
         id->v->request->progress(id->v->request->ctx, &id->v->result);
@@ -136,7 +161,7 @@ static void look_at_folder(one_identity *id, const char *fanout)
     if (!cairn__verify_entry(v, id->fd, fanout, true, &info))
         return;
     v->result.n_folders++;
-    snprintf(v->folder, sizeof(v->folder), "%s/%s/%s/", CAIRN__ROOT_PAGES, id->name, fanout);
+    snprintf(v->folder, sizeof(v->folder), "%s/%s/%s/", CAIRN__ROOT_PAGES, id->space.name, fanout);
     cairn_status status = cairn__open_dir(id->fd, fanout, &fd);
     if (!status)
         status = cairn__names_read(fd, &names);
@@ -144,7 +169,7 @@ static void look_at_folder(one_identity *id, const char *fanout)
         look_at_file(id, fd, fanout, name);
     cairn__names_done(&names);
     cairn__close(fd);
-    snprintf(v->folder, sizeof(v->folder), "%s/%s/", CAIRN__ROOT_PAGES, id->name);
+    snprintf(v->folder, sizeof(v->folder), "%s/%s/", CAIRN__ROOT_PAGES, id->space.name);
     if (status == CAIRN_ENOMEM)
         v->status = status;
     else if (status && status != CAIRN_ENOENT)
@@ -214,7 +239,7 @@ static void look_for_parent(one_identity *id, const cairn__verify_page *page)
 
 void cairn__verify_identity(cairn__verifier *v, int pages_fd, const char *name)
 {
-    one_identity     id = {.v = v, .name = name};
+    one_identity     id = {.v = v, .space = {.name = name}};
     cairn__file_info info;
     if (!cairn__verify_entry(v, pages_fd, name, true, &info))
         return;

@@ -38,9 +38,16 @@ typedef struct cairn__verify_page {
     int64_t          mtime_ns;
 } cairn__verify_page;
 
-/* One page file of the folder `fanout` of an identity; *identity is its digest, or
- * NULL when nothing tells it but the pages. False: gone or bad. */
+/* What an identity's folder tells of its pages. */
+typedef struct cairn__verify_space {
+    const char  *name;   /* of the folder */
+    cairn_digest digest; /* what its keys are made of */
+    bool         known;  /* digest; else there is no text, or it is sealed under a key that we don't have */
+    bool         sealed; /* the text is, so the pages must be */
+} cairn__verify_space;
+
+/* One page file of the folder `fanout` of an identity. False: gone or bad. */
 bool cairn__verify_one_page(cairn__verifier *v, int folder_fd, const char *fanout, const char *text,
-                            const char *identity_name, const cairn_digest *identity, cairn__verify_page *ret_page);
+                            const cairn__verify_space *space, cairn__verify_page *ret_page);
 
 #endif

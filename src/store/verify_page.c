@@ -7,21 +7,28 @@
 #include <string.h>
 
 /* Of a folder without a text: the pages agree on the first half by the folder's
- * name, so the first one's word is as good as any. */
-static cairn_status identity_in(int folder_fd, const char *text, const char *identity_name, cairn_digest *ret_identity)
+ * name, so the first one's word is as good as any. A sealed one says nothing. */
+static cairn_status learn_from_page(int folder_fd, const char *text, cairn__verify_space *space)
 {
-    uint8_t      buf[CAIRN__PAGE_FIXED_SIZE];
-    char         name[CAIRN__IDENTITY_NAME_SIZE];
-    int          fd = -1;
-    cairn_status status = cairn__open_read(folder_fd, text, &fd);
+    uint8_t            buf[CAIRN__PAGE_FIXED_SIZE];
+    char               name[CAIRN__IDENTITY_NAME_SIZE];
+    cairn__page_header header;
+    int                fd = -1;
+    cairn_status       status = cairn__open_read(folder_fd, text, &fd);
     if (!status)
         status = cairn__read_at(fd, buf, sizeof(buf), 0);
     cairn__close(fd);
+    if (!status)
+        status = cairn__page_peek(buf, sizeof(buf), &header);
     if (status)
         return status;
-    memcpy(ret_identity->bytes, buf + 32, sizeof(ret_identity->bytes));
-    cairn__identity_name(ret_identity, name);
-    return strcmp(name, identity_name) == 0 ? CAIRN_OK : CAIRN_ECORRUPT;
+    space->sealed = header.sealed;
+    if (header.sealed)
+        return CAIRN_OK;
+    space->digest = header.identity;
+    space->known = true;
+    cairn__identity_name(&space->digest, name);
+    return strcmp(name, space->name) == 0 ? CAIRN_OK : CAIRN_ECORRUPT;
 }
 
 /* NULL: all is well. */
@@ -37,33 +44,28 @@ static const char *compare(const cairn__page_header *h, const cairn__page_name *
         return "its key is not that of its tokens";
     if ((h->start == 0) != (memcmp(&h->parent, &first, sizeof(first)) == 0))
         return "its position does not fit its parent";
-    cairn__page_name own = cairn__page_name_of(&h->key, &h->parent, tokens, h->n_tokens);
+    cairn__page_name own = cairn__page_name_of(&h->identity, &h->key, &h->parent, tokens, h->n_tokens);
     cairn__page_name_format(name, is);
     cairn__page_name_format(&own, should);
     return strcmp(is, should) == 0 ? NULL : "its name is not that of its tokens";
 }
 
 /* NULL: all is well. CAIRN_EIO in *ret_status: can't be told. */
-static const char *read_blocks(cairn__verifier *v, const cairn__page_file *file, cairn_status *ret_status)
+static const char *read_blocks(cairn__verifier *v, const cairn__root *root, const cairn__page_file *file,
+                               cairn_status *ret_status)
 {
-    const char *what = NULL;
-    for (uint32_t i = 0; i < file->header.n_blocks && !what && !*ret_status; i++) {
-        const cairn__page_block block = cairn__page_block_at(&file->header, i);
-        uint8_t                *data = malloc(block.size ? (size_t)block.size : 1);
-        *ret_status = data ? cairn__read_at(file->fd, data, (size_t)block.size, file->block_offset[i]) : CAIRN_ENOMEM;
-        if (*ret_status == CAIRN_OK) {
-            cairn__xxh128 sum = cairn__xxh3_128(data, (size_t)block.size);
-            if (memcmp(&sum, &block.checksum, sizeof(sum)) != 0)
-                what = "a block does not have its checksum";
-            v->result.read_bytes += block.size;
-        }
+    for (uint32_t i = 0; i < file->header.n_blocks && !*ret_status; i++) {
+        size_t   size = (size_t)file->block_size[i];
+        uint8_t *data = malloc(size ? size : 1);
+        *ret_status = data ? cairn__page_file_read(root, file, i, data) : CAIRN_ENOMEM;
+        if (*ret_status == CAIRN_OK)
+            v->result.read_bytes += size;
         free(data);
     }
-    if (*ret_status == CAIRN_ECORRUPT) { /* it was longer when it was opened */
-        *ret_status = CAIRN_OK;
-        what = "it ends before its last block";
-    }
-    return what;
+    if (*ret_status != CAIRN_ECORRUPT)
+        return NULL;
+    *ret_status = CAIRN_OK;
+    return "a block is not what was stored";
 }
 
 static bool bad(cairn__verifier *v, int folder_fd, const char *text, uint64_t inode, cairn__problem problem,
@@ -73,24 +75,35 @@ static bool bad(cairn__verifier *v, int folder_fd, const char *text, uint64_t in
     return false;
 }
 
-static bool look(cairn__verifier *v, int folder_fd, const char *text, const cairn__page_name *name,
-                 const cairn_digest *identity, cairn__verify_page *ret_page)
+static cairn_status open_page(const cairn__root *root, int folder_fd, const cairn__page_name *name,
+                              const cairn__verify_space *space, cairn__page_file *ret_file)
 {
+    return space->known ? cairn__page_file_open(root, folder_fd, name, &space->digest, ret_file)
+                        : cairn__page_file_open_shape(root, folder_fd, name, ret_file);
+}
+
+static bool look(cairn__verifier *v, int folder_fd, const char *text, const cairn__page_name *name,
+                 const cairn__verify_space *space, cairn__verify_page *ret_page)
+{
+    cairn__root      root = v->store->root;
     cairn__page_file file = {.fd = -1};
-    cairn_status     status = cairn__page_file_open(&v->store->root, folder_fd, name, identity, &file);
-    uint64_t         inode = file.info.inode;
+    if (!space->sealed)
+        root.keyring = NULL;
+    cairn_status status = open_page(&root, folder_fd, name, space, &file);
+    uint64_t     inode = file.info.inode;
     if (status == CAIRN_ENOENT)
         return false; /* evicted meanwhile */
     if (status == CAIRN_ECORRUPT)
         return bad(v, folder_fd, text, inode, CAIRN__PROBLEM_PAGE, "its header, size or kind is wrong");
     if (!status) {
         cairn__problem problem = CAIRN__PROBLEM_PAGE;
-        const char    *what = compare(&file.header, name);
-        if (!what && v->request->deep) {
+        const char    *what = space->known ? compare(&file.header, name) : NULL;
+        if (!what && space->known && v->request->deep) {
             problem = CAIRN__PROBLEM_BLOCK;
-            what = read_blocks(v, &file, &status);
+            what = read_blocks(v, &root, &file, &status);
         }
-        *ret_page = (cairn__verify_page){*name, file.header.start, false, file.info.mtime_ns};
+        *ret_page = (cairn__verify_page){*name, file.header.start, !space->known, file.info.mtime_ns};
+        v->result.n_sealed += !space->known;
         v->result.page_bytes += file.info.disk_bytes;
         cairn__page_file_close(&file);
         if (what)
@@ -104,13 +117,13 @@ static bool look(cairn__verifier *v, int folder_fd, const char *text, const cair
 }
 
 bool cairn__verify_one_page(cairn__verifier *v, int folder_fd, const char *fanout, const char *text,
-                            const char *identity_name, const cairn_digest *identity, cairn__verify_page *ret_page)
+                            const cairn__verify_space *space, cairn__verify_page *ret_page)
 {
-    cairn__page_name name;
-    cairn__file_info info;
-    cairn_digest     own;
-    char             place[CAIRN__FANOUT_NAME_SIZE];
-    cairn_key        parent = {{0}};
+    cairn__page_name    name;
+    cairn__file_info    info;
+    cairn__verify_space own = *space;
+    char                place[CAIRN__FANOUT_NAME_SIZE];
+    cairn_key           parent = {{0}};
     if (!cairn__page_name_parse(text, &name))
         return false;
     if (!cairn__verify_entry(v, folder_fd, text, false, &info))
@@ -120,8 +133,8 @@ bool cairn__verify_one_page(cairn__verifier *v, int folder_fd, const char *fanou
     cairn__fanout_name(&parent, place);
     if (strcmp(place, fanout) != 0)
         return bad(v, folder_fd, text, info.inode, CAIRN__PROBLEM_PLACE, "it lies in another parent's folder");
-    if (!identity) {
-        cairn_status status = identity_in(folder_fd, text, identity_name, &own);
+    if (!space->known && !space->sealed) {
+        cairn_status status = learn_from_page(folder_fd, text, &own);
         if (status == CAIRN_ENOENT)
             return false;
         if (status == CAIRN_ECORRUPT)
@@ -130,7 +143,6 @@ bool cairn__verify_one_page(cairn__verifier *v, int folder_fd, const char *fanou
             cairn__verify_report(v, CAIRN__PROBLEM_UNREADABLE, text, "it can't be read", false);
             return false;
         }
-        identity = &own;
     }
-    return look(v, folder_fd, text, &name, identity, ret_page);
+    return look(v, folder_fd, text, &name, &own, ret_page);
 }

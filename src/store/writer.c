@@ -151,9 +151,10 @@ static void unlink_short(cairn_store *store, int folder_fd, const cairn__page_na
 static void supersede(cairn_store *store, const item *it)
 {
     const cairn_page *page = it->page;
-    cairn__page_name  published = cairn__page_name_of(&page->key, &page->parent, page->tokens, page->n_tokens);
-    cairn__listing   *listing;
-    int               identity_fd, folder_fd;
+    cairn__page_name  published =
+        cairn__page_name_of(&it->job->identity, &page->key, &page->parent, page->tokens, page->n_tokens);
+    cairn__listing *listing;
+    int             identity_fd, folder_fd;
     if (cairn__disk_open_identity(&store->root, &it->job->identity, &identity_fd) != CAIRN_OK)
         return;
     if (cairn__disk_open_folder(identity_fd, &page->parent, &folder_fd) == CAIRN_OK) {

@@ -13,15 +13,18 @@
 #define CAIRN_TIER_DISK_H
 
 #include "cairn/store.h"
+#include "core/identity_file.h"
 #include "core/page.h"
 #include "core/page_name.h"
 #include "os/file.h"
 #include "tier/root.h"
 
+/* `identity` below is the digest of a namespace, cairn__namespace_digest() the
+ * identity: with a keyring in the root not the identity's own. */
+
 /* ---- folders ---- */
 
 #define CAIRN__IDENTITY_TEXT "identity.txt" /* beside the folders of an identity's pages */
-#define CAIRN__IDENTITY_TEXT_MAX ((uint64_t)1 << 20)
 
 /* CAIRN_ENOENT: nothing stored there yet. Descriptors to close with cairn__close(). */
 CAIRN_MUST_USE cairn_status cairn__disk_open_identity(const cairn__root *root, const cairn_digest *identity,
@@ -46,9 +49,22 @@ typedef struct cairn__page_file {
  * quarantine it. CAIRN_EIO, CAIRN_ENOMEM: can't tell, among others when the
  * process has no descriptor left. Keys are compared as far as the name has
  * them; the caller compares the rest. On error nothing is held, but
- * ret_file->info may be that of the bad file (inode 0: unknown). */
+ * ret_file->info may be that of the bad file (inode 0: unknown).
+ * With a keyring in the root the page must be sealed with it, without one it must
+ * be plain: anything else is CAIRN_ECORRUPT. */
 CAIRN_MUST_USE cairn_status cairn__page_file_open(const cairn__root *root, int folder_fd, const cairn__page_name *name,
                                                   const cairn_digest *identity, cairn__page_file *ret_file);
+/* A sealed page whose key nobody has: what can be told of it without. Its header has
+ * counts and sizes, the rest is zeros; nothing of it can be read. Statuses as
+ * above; CAIRN_ECORRUPT also for a plain one. For tools. */
+CAIRN_MUST_USE cairn_status cairn__page_file_open_shape(const cairn__root *root, int folder_fd,
+                                                        const cairn__page_name *name, cairn__page_file *ret_file);
+/* Reads block `block` (below n_blocks) into dst[0..its size) and proves it there: its
+ * checksum, or by decrypting it. Only after CAIRN_OK may dst be used. From any
+ * thread. CAIRN_ECORRUPT: it is bad, or the file ends before it. CAIRN_EIO,
+ * CAIRN_ENOMEM: can't tell. */
+CAIRN_MUST_USE cairn_status cairn__page_file_read(const cairn__root *root, const cairn__page_file *file, uint32_t block,
+                                                  void *dst);
 void                        cairn__page_file_close(cairn__page_file *file); /* accepts a zeroed one with fd -1 */
 
 /* ---- removing ---- */
@@ -78,7 +94,7 @@ CAIRN_MUST_USE cairn_status cairn__batch_create(const cairn__root *root, cairn__
 uint64_t cairn__batch_page_cost(const cairn_page *page, const char *identity_text);
 
 /* Writes one page into a temporary file of its folder. identity_text goes into
- * identity.txt where there is none yet. At most CAIRN__BATCH_PAGES.
+ * identity.txt, sealed with a keyring, where there is none yet. At most CAIRN__BATCH_PAGES.
  * Errors: CAIRN_EINVAL (shape outside the format), CAIRN_ENOMEM, CAIRN_ENOSPC,
  * CAIRN_EIO: *ret_fatal says that a write failed, so that the device can't be
  * trusted; false for failures to open or create. */

@@ -4,7 +4,7 @@
  * written: lengths are checked against the limits of the format before memory
  * is asked for, the header's checksum before a field is used, and the file's
  * size against the header. The header is copied into private memory once, and
- * the block table used later is that copy. */
+ * the block table used later is that copy. A sealed one is decrypted there. */
 #include "tier/disk.h"
 
 #include <stdlib.h>
@@ -78,33 +78,64 @@ static cairn_status read_header(cairn__page_file *file, uint32_t *ret_size)
     return status;
 }
 
-static bool agrees(const cairn__page_header *header, const cairn__page_name *name, const cairn_digest *identity)
+/* A keyring makes sealed pages the only ones that are taken: who can write here but
+ * does not know the key could else put plain ones. */
+static cairn_status decode(const cairn__root *root, uint32_t size, cairn__page_file *file)
 {
-    return memcmp(&header->identity, identity, sizeof(*identity)) == 0 &&
-           memcmp(header->key.bytes, name->key, sizeof(name->key)) == 0 &&
-           memcmp(header->parent.bytes, name->parent, sizeof(name->parent)) == 0 && header->n_tokens == name->n_tokens;
+    return root->keyring ? cairn__page_decode_sealed(root->keyring, file->memory, size, &file->header)
+                         : cairn__page_decode(file->memory, size, &file->header);
+}
+
+static bool fits_name(const cairn__page_file *file, const cairn__page_name *name)
+{
+    const cairn__page_header *h = &file->header;
+    return memcmp(h->key.bytes, name->key, sizeof(name->key)) == 0 &&
+           memcmp(h->parent.bytes, name->parent, sizeof(name->parent)) == 0 && h->n_tokens == name->n_tokens &&
+           cairn__page_file_size(h) == file->info.size_bytes;
+}
+
+static void fill_arrays(cairn__page_file *file)
+{
+    file->block_offset = file->block_size + file->header.n_blocks;
+    for (uint32_t i = 0; i < file->header.n_blocks; i++)
+        file->block_size[i] = cairn__page_block_at(&file->header, i).size;
+    cairn__page_block_offsets(&file->header, file->block_offset);
+}
+
+/* Opens the file and reads its header, as it lies there. */
+static cairn_status open_and_read(const cairn__root *root, int folder_fd, const cairn__page_name *name,
+                                  cairn__page_file *file, uint32_t *ret_size)
+{
+    char text[CAIRN__PAGE_NAME_SIZE];
+    cairn__page_name_format(name, text);
+    cairn_status status = open_regular(root, folder_fd, text, file);
+    return status ? status : read_header(file, ret_size);
 }
 
 static cairn_status load(const cairn__root *root, int folder_fd, const cairn__page_name *name,
                          const cairn_digest *identity, cairn__page_file *file)
 {
-    char     text[CAIRN__PAGE_NAME_SIZE];
-    uint32_t size = 0;
-    cairn__page_name_format(name, text);
-    cairn_status status = open_regular(root, folder_fd, text, file);
+    uint32_t     size = 0;
+    cairn_status status = open_and_read(root, folder_fd, name, file, &size);
     if (!status)
-        status = read_header(file, &size);
-    if (!status)
-        status = cairn__page_decode(file->memory, size, &file->header);
+        status = decode(root, size, file);
     if (status)
         return status;
-    if (!agrees(&file->header, name, identity) || cairn__page_file_size(&file->header) != file->info.size_bytes)
+    if (!fits_name(file, name) || memcmp(&file->header.identity, identity, sizeof(*identity)) != 0)
         return CAIRN_ECORRUPT;
-    file->block_offset = file->block_size + file->header.n_blocks;
-    for (uint32_t i = 0; i < file->header.n_blocks; i++)
-        file->block_size[i] = cairn__page_block_at(&file->header, i).size;
-    cairn__page_block_offsets(&file->header, file->block_offset);
+    fill_arrays(file);
     return CAIRN_OK;
+}
+
+/* Without its key a sealed page shows its counts and size, and no more. */
+static cairn_status load_shape(cairn__page_file *file, const cairn__page_name *name)
+{
+    cairn_status status = cairn__page_peek(file->memory, CAIRN__PAGE_FIXED_SIZE, &file->header);
+    if (status)
+        return status;
+    bool good = file->header.sealed && file->header.n_tokens == name->n_tokens &&
+                cairn__page_file_size(&file->header) == file->info.size_bytes;
+    return good ? CAIRN_OK : CAIRN_ECORRUPT;
 }
 
 cairn_status cairn__page_file_open(const cairn__root *root, int folder_fd, const cairn__page_name *name,
@@ -119,6 +150,29 @@ cairn_status cairn__page_file_open(const cairn__root *root, int folder_fd, const
     }
     *ret_file = file;
     return CAIRN_OK;
+}
+
+cairn_status cairn__page_file_open_shape(const cairn__root *root, int folder_fd, const cairn__page_name *name,
+                                         cairn__page_file *ret_file)
+{
+    cairn__page_file file = {.fd = -1};
+    uint32_t         size = 0;
+    cairn_status     status = open_and_read(root, folder_fd, name, &file, &size);
+    if (!status)
+        status = load_shape(&file, name);
+    if (status) {
+        cairn__page_file_close(&file);
+        ret_file->info = file.info;
+        return status;
+    }
+    *ret_file = file;
+    return CAIRN_OK;
+}
+
+cairn_status cairn__page_file_read(const cairn__root *root, const cairn__page_file *file, uint32_t block, void *dst)
+{
+    cairn_status status = cairn__read_at(file->fd, dst, (size_t)file->block_size[block], file->block_offset[block]);
+    return status ? status : cairn__page_prove_block(root->keyring, &file->header, block, dst);
 }
 
 void cairn__page_file_close(cairn__page_file *file)

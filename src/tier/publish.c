@@ -1,7 +1,7 @@
 /* publish.c - a batch of pages from memory to names: see disk.h, D1, D3, D4.
  *
  *     add      open or create the folder, create and lock a temporary file,
- *              checksum the blocks, write header and blocks
+ *              write the page (page_write.h)
  *     publish  sync every file; rename each, in the order they were added; sync
  *              every folder that changed or leads to one, once
  *     finish   remove what was not published, sum up what the batch occupies
@@ -15,6 +15,8 @@
 #include "tier/disk.h"
 
 #include "base/bytes.h"
+#include "core/identity_file.h"
+#include "tier/page_write.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,10 +26,6 @@
 #define MAX_FOLDERS (4 * CAIRN__BATCH_PAGES + 2)
 #define MAX_ATTEMPTS 6 /* at a folder that others remove: eviction and clear at once; a bound, not a tuning */
 #define ROOT_FOLDER 0u /* the first that a batch enters */
-
-/* Blocks below this size are gathered, so that a page of small blocks is not
- * written in hundreds of calls. */
-#define GATHER_SIZE (256u << 10)
 
 typedef struct folder {
     int      fd; /* -1: given up */
@@ -53,14 +51,14 @@ struct cairn__batch {
     uint64_t           side_bytes; /* identity texts written, temporaries that stay */
     uint64_t           cost_bytes; /* of all pages added, as reserved */
     bool               blind;      /* not all could be looked at: it may occupy all of that */
-    uint8_t           *gather;     /* [GATHER_SIZE] */
+    uint8_t           *gather;     /* [CAIRN__GATHER_SIZE] */
 };
 
 cairn_status cairn__batch_create(const cairn__root *root, cairn__batch **ret_batch)
 {
     cairn__batch *batch = calloc(1, sizeof(*batch));
     if (batch)
-        batch->gather = malloc(GATHER_SIZE);
+        batch->gather = malloc(CAIRN__GATHER_SIZE);
     if (!batch || !batch->gather) {
         free(batch);
         return CAIRN_ENOMEM;
@@ -81,14 +79,15 @@ uint64_t cairn__batch_page_cost(const cairn_page *page, const char *identity_tex
      * larger block size costs at most one block more for each of the five).
      * Beside the data: the extent tree (12 bytes per 4 KiB at worst), a new
      * fan-out folder, growth of the identity's folder and of the fan-out folder,
-     * identity.txt. */
+     * the identity's file. */
     uint64_t size = cairn__page_payload_offset(page->n_tokens, page->n_blocks);
     for (uint32_t i = 0; i < page->n_blocks; i++)
         if (!cairn__add_u64(size, page->blocks[i].size, &size))
             return UINT64_MAX;
     if (size > UINT64_MAX / 2)
         return UINT64_MAX;
-    return round_up(size + size / 256, 4096) + 5 * 4096 + round_up(strlen(identity_text), 4096);
+    return round_up(size + size / 256, 4096) + 5 * 4096 +
+           round_up(CAIRN__IDENTITY_SEAL_SIZE + strlen(identity_text), 4096);
 }
 
 /* ---- folders ---- */
@@ -165,26 +164,47 @@ static void remove_temp(cairn__batch *batch, int folder_fd, const char *temp, in
         batch->side_bytes += blocks_of(batch, fd);
 }
 
-/* The text that a person compares two identities by. */
-static cairn_status write_identity_text(cairn__batch *batch, size_t index, const char *text)
+/* The text that a person compares two identities by, as it shall lie there. */
+typedef struct identity_file {
+    const void *data;
+    size_t      size;
+    uint8_t    *sealed; /* what data points into, or NULL */
+} identity_file;
+
+static cairn_status make_identity_file(const cairn__root *root, const char *text, identity_file *ret_file)
 {
-    static const char NAME[] = CAIRN__IDENTITY_TEXT;
-    folder           *f = &batch->folders[index];
-    cairn__file_info  info;
-    char              temp[CAIRN__TEMP_NAME_SIZE];
-    int               fd = -1;
-    if (cairn__stat(f->fd, NAME, &info) == CAIRN_OK)
-        return CAIRN_OK;
+    uint8_t       salt[CAIRN__SALT_SIZE];
+    identity_file file = {.data = text, .size = strlen(text)};
+    if (root->keyring) {
+        file.sealed = malloc(CAIRN__IDENTITY_SEAL_SIZE + file.size);
+        cairn_status status = file.sealed ? cairn__random_salt(salt, sizeof(salt)) : CAIRN_ENOMEM;
+        if (!status)
+            status = cairn__identity_file_seal(root->keyring, salt, text, file.size, file.sealed);
+        if (status) {
+            free(file.sealed);
+            return status;
+        }
+        file.data = file.sealed;
+        file.size += CAIRN__IDENTITY_SEAL_SIZE;
+    }
+    *ret_file = file;
+    return CAIRN_OK;
+}
+
+static cairn_status write_identity_file(cairn__batch *batch, folder *f, const identity_file *file)
+{
+    char temp[CAIRN__TEMP_NAME_SIZE];
+    int  fd = -1;
     cairn__temp_name(temp);
     cairn_status status = cairn__create_new(f->fd, temp, &fd);
     if (!status)
         status = cairn__lock_range(fd, 0, 1, false);
     if (!status)
-        status = cairn__write_at(fd, text, strlen(text), 0);
+        status = cairn__write_at(fd, file->data, file->size, 0);
     if (!status)
         status = cairn__sync_data(fd);
     if (!status)
-        status = cairn__rename_new(f->fd, temp, NAME);
+        status = cairn__rename_new(f->fd, temp, CAIRN__IDENTITY_TEXT);
     if (!status)
         batch->side_bytes += blocks_of(batch, fd);
     if (status && fd >= 0)
@@ -192,6 +212,21 @@ static cairn_status write_identity_text(cairn__batch *batch, size_t index, const
     cairn__close(fd);
     f->changed = true;
     return status == CAIRN_EBUSY ? CAIRN_OK : status;
+}
+
+static cairn_status write_identity_text(cairn__batch *batch, size_t index, const char *text)
+{
+    folder          *f = &batch->folders[index];
+    identity_file    file;
+    cairn__file_info info;
+    if (cairn__stat(f->fd, CAIRN__IDENTITY_TEXT, &info) == CAIRN_OK)
+        return CAIRN_OK;
+    cairn_status status = make_identity_file(batch->root, text, &file);
+    if (status)
+        return status;
+    status = write_identity_file(batch, f, &file);
+    free(file.sealed);
+    return status;
 }
 
 static cairn_status enter_folder(cairn__batch *batch, const cairn_digest *identity, const char *identity_text,
@@ -240,105 +275,25 @@ static cairn_status create_temp(cairn__batch *batch, const cairn_digest *identit
     return cairn__lock_range(it->fd, 0, 1, false);
 }
 
-/* ---- contents ---- */
-
-static cairn_status write_header(int fd, const cairn_digest *identity, const cairn_page *page, int64_t now_s,
-                                 uint32_t *ret_size)
-{
-    uint32_t           size = cairn__page_payload_offset(page->n_tokens, page->n_blocks);
-    uint8_t           *buf = malloc(size);
-    cairn__page_block *table = malloc(page->n_blocks * sizeof(*table));
-    cairn_status       status = buf && table ? CAIRN_OK : CAIRN_ENOMEM;
-    for (uint32_t i = 0; i < page->n_blocks && !status; i++)
-        table[i] = (cairn__page_block){page->blocks[i].size,
-                                       cairn__xxh3_128(page->blocks[i].data, (size_t)page->blocks[i].size)};
-    if (!status) {
-        cairn__page_header header = {.identity = *identity,
-                                     .key = page->key,
-                                     .parent = page->parent,
-                                     .start = page->start,
-                                     .n_tokens = page->n_tokens,
-                                     .n_blocks = page->n_blocks,
-                                     .kind = CAIRN__PAGE_ATTENTION,
-                                     .codec = CAIRN__CODEC_RAW,
-                                     .layout = page->layout,
-                                     .created_s = now_s,
-                                     .prefill_ns = page->prefill_ns,
-                                     .tokens = page->tokens,
-                                     .blocks = table};
-        status = cairn__page_encode(&header, buf, size);
-    }
-    if (!status)
-        status = cairn__write_at(fd, buf, size, 0);
-    free(table);
-    free(buf);
-    *ret_size = size;
-    return status;
-}
-
-typedef struct output {
-    int      fd;
-    uint8_t *gather;
-    size_t   n_gathered;
-    uint64_t offset; /* where the gathered bytes begin */
-} output;
-
-static cairn_status flush_gathered(output *out)
-{
-    cairn_status status =
-        out->n_gathered ? cairn__write_at(out->fd, out->gather, out->n_gathered, out->offset) : CAIRN_OK;
-    out->offset += out->n_gathered;
-    out->n_gathered = 0;
-    return status;
-}
-
-static cairn_status write_block(output *out, const cairn_block *block)
-{
-    cairn_status status = CAIRN_OK;
-    size_t       size = (size_t)block->size;
-    if (size > GATHER_SIZE - out->n_gathered)
-        status = flush_gathered(out);
-    if (!status && size > GATHER_SIZE / 2) {
-        status = flush_gathered(out);
-        if (!status)
-            status = cairn__write_at(out->fd, block->data, size, out->offset);
-        out->offset += size;
-        return status;
-    }
-    if (!status) {
-        memcpy(out->gather + out->n_gathered, block->data, size);
-        out->n_gathered += size;
-    }
-    return status;
-}
-
-static cairn_status write_page(cairn__batch *batch, int fd, const cairn_digest *identity, const cairn_page *page,
-                               int64_t now_s)
-{
-    uint32_t     header_size = 0;
-    cairn_status status = write_header(fd, identity, page, now_s, &header_size);
-    output       out = {.fd = fd, .gather = batch->gather, .offset = header_size};
-    for (uint32_t i = 0; i < page->n_blocks && !status; i++)
-        status = write_block(&out, &page->blocks[i]);
-    if (!status)
-        status = flush_gathered(&out);
-    if (!status)
-        cairn__start_write(fd);
-    return status;
-}
+/* ---- adding ---- */
 
 cairn_status cairn__batch_add(cairn__batch *batch, const cairn_digest *identity, const char *identity_text,
                               const cairn_page *page, int64_t now_s, bool *ret_fatal)
 {
     item            *it = &batch->items[batch->n_items];
-    cairn__page_name name = cairn__page_name_of(&page->key, &page->parent, page->tokens, page->n_tokens);
+    cairn__page_name name = cairn__page_name_of(identity, &page->key, &page->parent, page->tokens, page->n_tokens);
     *ret_fatal = false;
     batch->cost_bytes += cairn__batch_page_cost(page, identity_text);
     *it = (item){.fd = -1};
     cairn__page_name_format(&name, it->name);
-    cairn_status status = create_temp(batch, identity, identity_text, &page->parent, it);
+    cairn__page_write write = {.fd = -1, .root = batch->root, .identity = identity, .page = page, .now_s = now_s};
+    cairn_status      status = batch->root->keyring ? cairn__random_salt(write.salt, sizeof(write.salt)) : CAIRN_OK;
+    if (!status)
+        status = create_temp(batch, identity, identity_text, &page->parent, it);
     if (!status) {
-        status = write_page(batch, it->fd, identity, page, now_s);
+        write.fd = it->fd;
+        write.gather = batch->gather;
+        status = cairn__page_write_to(&write);
         *ret_fatal = status == CAIRN_EIO;
     }
     if (status) {

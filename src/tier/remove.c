@@ -41,7 +41,7 @@ static cairn_status read_text(int dir_fd, char **ret_text, cairn__file_info *ret
         return CAIRN_OK;
     if (!status)
         status = cairn__fstat(fd, ret_info);
-    if (!status && (!ret_info->is_regular || ret_info->size_bytes > CAIRN__IDENTITY_TEXT_MAX))
+    if (!status && (!ret_info->is_regular || ret_info->size_bytes > CAIRN__IDENTITY_FILE_MAX))
         status = CAIRN_EINVAL;
     if (!status && !(text = malloc((size_t)ret_info->size_bytes + 1)))
         status = CAIRN_ENOMEM;

@@ -12,6 +12,7 @@
 #define CAIRN_TIER_ROOT_H
 
 #include "cairn/base.h"
+#include "core/seal.h"
 
 #define CAIRN__ROOT_MARKER "CAIRN"
 #define CAIRN__ROOT_PAGES "v1"
@@ -24,6 +25,9 @@ typedef struct cairn__root {
     char    *path; /* absolute, without trailing slashes */
     int      fd;   /* the directory */
     uint32_t uid;  /* its owner: every file below must have the same */
+    /* Pages are sealed with it, read and written; borrowed. NULL: plain ones. Set by
+     * the owner after opening. */
+    const cairn__keyring *keyring;
 } cairn__root;
 
 /* The absolute form of `path`; NULL means $XDG_CACHE_HOME/cairn, else

@@ -22,17 +22,18 @@ MUTANTS = {
         ("cairn__page_match(&file.header, want->tokens, want->n_tokens) != want->n_tokens))",
          "cairn__page_match(&file.header, want->tokens, 1) > 1))"),
     ]),
-    "no_checksum_of_last_block": ("src/store/pin.c", [
-        ("        if (memcmp(&sum, &entry.checksum, sizeof(sum)) != 0)\n",
-         "        if (block + 1 < p->file.header.n_blocks && memcmp(&sum, &entry.checksum, sizeof(sum)) != 0)\n"),
+    "no_checksum_of_last_block": ("src/core/page.c", [
+        ("    return memcmp(&sum, &entry.checksum, sizeof(sum)) == 0 ? CAIRN_OK : CAIRN_ECORRUPT;\n",
+         "    bool last = block + 1 == header->n_blocks;\n"
+         "    return last || memcmp(&sum, &entry.checksum, sizeof(sum)) == 0 ? CAIRN_OK : CAIRN_ECORRUPT;\n"),
     ]),
     # What was verified is not what the caller gets: a second read comes after.
-    "other_buffer": ("src/store/pin.c", [
-        ("            status = CAIRN_ECORRUPT;\n    }\n    if (!status)\n",
-         "            status = CAIRN_ECORRUPT;\n"
-         "        if (!status)\n"
-         "            status = cairn__read_at(p->file.fd, dst, (size_t)entry.size, p->file.block_offset[block]);\n"
-         "    }\n    if (!status)\n"),
+    "other_buffer": ("src/tier/page_file.c", [
+        ("    return status ? status : cairn__page_prove_block(root->keyring, &file->header, block, dst);\n",
+         "    if (!status)\n"
+         "        status = cairn__page_prove_block(root->keyring, &file->header, block, dst);\n"
+         "    uint64_t size = file->block_size[block], at = file->block_offset[block];\n"
+         "    return status ? status : cairn__read_at(file->fd, dst, (size_t)size, at);\n"),
     ]),
     "budget_after_write": ("src/store/writer.c", [
         ("    cairn_status status = cairn__store_reserve(store, cost);\n", "    cairn_status status = CAIRN_OK;\n"),

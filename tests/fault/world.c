@@ -278,7 +278,7 @@ static void check_page_file(const world *w, const char *path)
     for (uint32_t i = 0; i < h.n_tokens; i++)
         tokens[i] = cairn__page_token(&h, i);
     cairn_key        key = cairn_chain_key(&w->digest, &h.parent, tokens, h.n_tokens);
-    cairn__page_name name = cairn__page_name_of(&h.key, &h.parent, tokens, h.n_tokens);
+    cairn__page_name name = cairn__page_name_of(&w->digest, &h.key, &h.parent, tokens, h.n_tokens);
     cairn__page_name_format(&name, text);
     if (memcmp(&key, &h.key, sizeof(key)) != 0 || strcmp(strrchr(path, '/') + 1, text) != 0)
         FINDING("a page under another's name");

@@ -12,7 +12,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define AT_CHECKSUM 176
+#define AT_CHECKSUM 80
 #define MUST(condition)                                                                                                \
     do {                                                                                                               \
         if (!(condition))                                                                                              \

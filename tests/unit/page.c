@@ -9,7 +9,7 @@
 
 #include <libgen.h>
 
-enum { N_TOKENS = 20, N_BLOCKS = 3, HEADER_SIZE = 192 + 24 * N_BLOCKS + 4 * N_TOKENS, FILE_SIZE = 4096 + 800 };
+enum { N_TOKENS = 20, N_BLOCKS = 3, HEADER_SIZE = 224 + 24 * N_BLOCKS + 4 * N_TOKENS, FILE_SIZE = 4096 + 800 };
 
 static int32_t           golden_tokens[N_TOKENS];
 static cairn__page_block golden_blocks[N_BLOCKS] = {{.size = 100}, {.size = 0}, {.size = 700}};
@@ -79,7 +79,7 @@ static void golden_file_is_read(void **state)
     uint32_t           header_size = 0;
     cairn__page_header h, want = golden_header();
     read_golden(file);
-    assert_int_equal(cairn__page_header_size_peek(file, 192, &header_size), CAIRN_OK);
+    assert_int_equal(cairn__page_header_size_peek(file, 224, &header_size), CAIRN_OK);
     assert_int_equal(header_size, HEADER_SIZE);
     assert_int_equal(cairn__page_decode(file, header_size, &h), CAIRN_OK);
     assert_memory_equal(h.identity.bytes, want.identity.bytes, 32);
@@ -155,7 +155,7 @@ static void every_truncation_is_refused(void **state)
     before = h;
     for (size_t size = 0; size < HEADER_SIZE; size++)
         assert_int_equal(decode_copy(buf, size, &h), CAIRN_ECORRUPT);
-    for (size_t size = 0; size < 192; size++)
+    for (size_t size = 0; size < 224; size++)
         assert_int_equal(cairn__page_header_size_peek(buf, size, &size_read), CAIRN_ECORRUPT);
     assert_int_equal(size_read, 7);
     assert_memory_equal(&h, &before, sizeof(h)); /* on error untouched */
@@ -165,8 +165,8 @@ static void every_truncation_is_refused(void **state)
 /* Puts a valid checksum on whatever the header now says, as an attacker would. */
 static void reseal(uint8_t *buf)
 {
-    cairn__xxh128 sum = cairn__xxh3_128_zeroed(buf, HEADER_SIZE, 176, 16);
-    memcpy(buf + 176, sum.bytes, 16);
+    cairn__xxh128 sum = cairn__xxh3_128_zeroed(buf, HEADER_SIZE, 80, 16);
+    memcpy(buf + 80, sum.bytes, 16);
 }
 
 static void hostile_fields_are_refused(void **state)
@@ -181,15 +181,16 @@ static void hostile_fields_are_refused(void **state)
         {16, 4, 0}, {16, 4, HEADER_SIZE - 1}, {16, 4, HEADER_SIZE + 1}, {16, 4, UINT32_MAX}, /* header_size */
         {20, 4, 0}, {20, 4, 2}, {20, 4, UINT32_MAX},                         /* kind; 2 is reserved */
         {24, 4, 1}, {24, 4, UINT32_MAX},                                     /* codec */
-        {28, 4, 1}, {140, 4, 1},                                             /* must be zero */
-        {128, 4, UINT32_MAX - N_TOKENS + 1},                                 /* start + n_tokens overflows */
-        {132, 4, 0}, {132, 4, N_TOKENS - 1}, {132, 4, N_TOKENS + 1},         /* n_tokens */
-        {132, 4, 4097}, {132, 4, UINT32_MAX},
-        {136, 4, 0}, {136, 4, 1}, {136, 4, 4097}, {136, 4, 0x80000000u}, {136, 4, UINT32_MAX}, /* n_blocks */
-        {152, 8, 0}, {152, 8, 799}, {152, 8, 801}, {152, 8, UINT64_MAX},     /* payload_size */
-        {192, 8, 99}, {192, 8, 101}, {192, 8, (UINT64_C(1) << 30) + 1},      /* size of block 0 */
-        {192, 8, UINT64_C(1) << 63}, {192, 8, UINT64_MAX},
-        {192, 8, UINT64_C(0) - 600}, /* would add up to the right sum modulo 2^64 with block 1 below */
+        {28, 4, 1}, {28, 4, 2}, {28, 4, 3}, {48, 4, 1}, {76, 4, 1u << 31},    /* flags, salt */
+        {196, 4, 1},                                                         /* must be zero */
+        {192, 4, UINT32_MAX - N_TOKENS + 1},                                 /* start + n_tokens overflows */
+        {32, 4, 0}, {32, 4, N_TOKENS - 1}, {32, 4, N_TOKENS + 1},         /* n_tokens */
+        {32, 4, 4097}, {32, 4, UINT32_MAX},
+        {36, 4, 0}, {36, 4, 1}, {36, 4, 4097}, {36, 4, 0x80000000u}, {36, 4, UINT32_MAX}, /* n_blocks */
+        {40, 8, 0}, {40, 8, 799}, {40, 8, 801}, {40, 8, UINT64_MAX},     /* payload_size */
+        {224, 8, 99}, {224, 8, 101}, {224, 8, (UINT64_C(1) << 30) + 1},      /* size of block 0 */
+        {224, 8, UINT64_C(1) << 63}, {224, 8, UINT64_MAX},
+        {224, 8, UINT64_C(0) - 600}, /* would add up to the right sum modulo 2^64 with block 1 below */
     };
     uint8_t            good[4096], buf[4096];
     cairn__page_header h = golden_header();
@@ -201,7 +202,7 @@ static void hostile_fields_are_refused(void **state)
         else
             cairn__put_u64(buf + bad[i].offset, bad[i].value);
         if (bad[i].value == UINT64_C(0) - 600)
-            cairn__put_u64(buf + 192 + 24, 700);
+            cairn__put_u64(buf + 224 + 24, 700);
         reseal(buf);
         if (decode_copy(buf, sizeof(buf), &h) != CAIRN_ECORRUPT)
             fail_msg("row %zu was not refused", i);
@@ -264,7 +265,7 @@ static void largest_page(void **state)
     cairn__page_block *blocks = calloc(n, sizeof(*blocks));
     cairn__page_header h = golden_header();
     assert_true(buf && tokens && blocks);
-    assert_int_equal(cairn__page_header_size(n, n), 114880);
+    assert_int_equal(cairn__page_header_size(n, n), 114912);
     assert_int_equal(size, 118784);
     h.n_tokens = h.n_blocks = n;
     h.tokens = tokens;
@@ -286,11 +287,11 @@ static void largest_page(void **state)
 static void payload_is_aligned(void **state)
 {
     (void)state;
-    assert_int_equal(cairn__page_header_size(1, 1), 220);
+    assert_int_equal(cairn__page_header_size(1, 1), 252);
     assert_int_equal(cairn__page_payload_offset(1, 1), 4096);
-    assert_int_equal(cairn__page_header_size(256, 120), 4096);
-    assert_int_equal(cairn__page_payload_offset(256, 120), 4096);
-    assert_int_equal(cairn__page_payload_offset(257, 120), 8192);
+    assert_int_equal(cairn__page_header_size(248, 120), 4096);
+    assert_int_equal(cairn__page_payload_offset(248, 120), 4096);
+    assert_int_equal(cairn__page_payload_offset(249, 120), 8192);
 }
 
 int main(void)

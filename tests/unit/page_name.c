@@ -7,7 +7,15 @@ static const char K1[] = "ce7ae71cac2c79b3faa94f737e068a9f80963e504f9de7706f13b5
 static const char K2[] = "4b45121cb8cc8981f02a6add32023b95dcfbfcd84af957e891827b6d926a8250";
 static const char K3[] = "b7126d8154451122194145abb7c9958282d01ce2f6c9bcec28e279b06884b841";
 static const char FULL[] = "b7126d8154451122194145abb7c99582-4b45121cb8cc8981f02a6add32023b95-"
-                           "ec8ff821eadbcb6161d332b0c82bbff1c5204907-256.page";
+                           "b64fd030182a4455aea6e4f834f2ed210004bae8-256.page";
+
+static cairn_digest identity_of(void)
+{
+    cairn_digest id;
+    for (int i = 0; i < 32; i++)
+        id.bytes[i] = (uint8_t)i;
+    return id;
+}
 
 static cairn_key key_of(const char *hex)
 {
@@ -20,7 +28,8 @@ static void check(const char *key_hex, const char *parent_hex, const int32_t *to
 {
     char             text[CAIRN__PAGE_NAME_SIZE];
     cairn_key        key = key_of(key_hex), parent = parent_hex ? key_of(parent_hex) : key;
-    cairn__page_name name = cairn__page_name_of(&key, parent_hex ? &parent : NULL, tokens, n), parsed;
+    cairn_digest     id = identity_of();
+    cairn__page_name name = cairn__page_name_of(&id, &key, parent_hex ? &parent : NULL, tokens, n), parsed;
     cairn__page_name_format(&name, text);
     assert_string_equal(text, want);
     assert_true(cairn__page_name_parse(text, &parsed));
@@ -45,13 +54,13 @@ static void exact_names(void **state)
     check(K3, K2, tokens, 256, FULL);
     check(K3, K2, tokens, 130,
           "b7126d8154451122194145abb7c99582-4b45121cb8cc8981f02a6add32023b95-"
-          "ec8ff821eadbcb6161d332b0c82bbff100000000-130.page");
+          "b64fd030182a4455aea6e4f834f2ed2100000000-130.page");
     check(K1, NULL, few, 3,
           "ce7ae71cac2c79b3faa94f737e068a9f-00000000000000000000000000000000-"
           "0000000000000000000000000000000000000000-3.page");
     check(K3, K2, tokens, 4096,
           "b7126d8154451122194145abb7c99582-4b45121cb8cc8981f02a6add32023b95-"
-          "ec8ff821eadbcb6161d332b0c82bbff1c5204907-4096.page");
+          "b64fd030182a4455aea6e4f834f2ed210004bae8-4096.page");
 }
 
 static void prefix_exists_from_its_length_on(void **state)
@@ -60,12 +69,29 @@ static void prefix_exists_from_its_length_on(void **state)
     static const uint8_t none[4];
     int32_t              tokens[256];
     cairn_key            key = key_of(K3);
+    cairn_digest         id = identity_of();
     make_tokens(tokens, 256);
     for (uint32_t n = 1; n <= 256; n++) {
-        cairn__page_name name = cairn__page_name_of(&key, NULL, tokens, n);
+        cairn__page_name name = cairn__page_name_of(&id, &key, NULL, tokens, n);
         for (uint32_t i = 0; i < CAIRN__PAGE_PREFIXES; i++)
             assert_int_equal(memcmp(name.prefix[i], none, 4) != 0, n >= cairn__page_prefix_tokens[i]);
     }
+}
+
+/* Who does not know the namespace can't compute an h_i of a guess. */
+static void prefixes_depend_on_the_identity(void **state)
+{
+    (void)state;
+    int32_t          tokens[256];
+    cairn_key        key = key_of(K3);
+    cairn_digest     id = identity_of(), other = id;
+    cairn__page_name a, b;
+    make_tokens(tokens, 256);
+    other.bytes[31] ^= 1;
+    a = cairn__page_name_of(&id, &key, NULL, tokens, 256);
+    b = cairn__page_name_of(&other, &key, NULL, tokens, 256);
+    for (uint32_t i = 0; i < CAIRN__PAGE_PREFIXES; i++)
+        assert_memory_not_equal(a.prefix[i], b.prefix[i], 4);
 }
 
 static bool parses(const char *text)
@@ -121,7 +147,7 @@ static void refuses(void **state)
 {
     (void)state;
 #define KEYS "b7126d8154451122194145abb7c99582-4b45121cb8cc8981f02a6add32023b95-"
-#define ALL "ec8ff821eadbcb6161d332b0c82bbff1c5204907"
+#define ALL "b64fd030182a4455aea6e4f834f2ed210004bae8"
 #define NONE "0000000000000000000000000000000000000000"
     static const char *const bad[] = {
         "", ".", "..", ".page", "/", ".tmp-0011223344556677", "identity.txt",
@@ -149,8 +175,9 @@ static void refuses(void **state)
 static void shared(void **state)
 {
     (void)state;
-    int32_t   a[256], b[256];
-    cairn_key key = key_of(K3);
+    int32_t      a[256], b[256];
+    cairn_key    key = key_of(K3);
+    cairn_digest id = identity_of();
     make_tokens(a, 256);
     static const struct {
         uint32_t parts_at, n_a, n_b, want;
@@ -164,8 +191,8 @@ static void shared(void **state)
         memcpy(b, a, sizeof(a));
         if (rows[i].parts_at < 256)
             b[rows[i].parts_at]++;
-        cairn__page_name x = cairn__page_name_of(&key, NULL, a, rows[i].n_a);
-        cairn__page_name y = cairn__page_name_of(&key, NULL, b, rows[i].n_b);
+        cairn__page_name x = cairn__page_name_of(&id, &key, NULL, a, rows[i].n_a);
+        cairn__page_name y = cairn__page_name_of(&id, &key, NULL, b, rows[i].n_b);
         assert_int_equal(cairn__page_name_shared(&x, &y), rows[i].want);
         assert_int_equal(cairn__page_name_shared(&y, &x), rows[i].want);
     }
@@ -175,10 +202,8 @@ static void folders(void **state)
 {
     (void)state;
     char         identity[CAIRN__IDENTITY_NAME_SIZE], fanout[CAIRN__FANOUT_NAME_SIZE];
-    cairn_digest id;
+    cairn_digest id = identity_of();
     cairn_key    key = key_of(K2);
-    for (int i = 0; i < 32; i++)
-        id.bytes[i] = (uint8_t)i;
     cairn__identity_name(&id, identity);
     assert_string_equal(identity, "000102030405060708090a0b0c0d0e0f");
     cairn__fanout_name(&key, fanout);
@@ -192,6 +217,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_names),
         cmocka_unit_test(prefix_exists_from_its_length_on),
+        cmocka_unit_test(prefixes_depend_on_the_identity),
         cmocka_unit_test(every_changed_character_is_refused_or_means_something_else),
         cmocka_unit_test(truncations_and_extensions_are_refused),
         cmocka_unit_test(refuses),

@@ -1,12 +1,14 @@
 /* Every way in which a page file can be bad is a miss, a count and a quarantine;
  * no wrong byte is ever returned with CAIRN_OK. Small pages, so that every single
- * bit can be tried. */
+ * bit can be tried. All of it twice: with plain pages, and with sealed ones. */
 #include "store_testing.h"
 
 #include "base/digest.h"
 
 #define P 16u
 #define N (3 * P)
+
+static const uint8_t KEY[32] = "the tests' key is not a secret.";
 
 typedef struct fixture {
     char           *root, *path[3];
@@ -112,6 +114,8 @@ static void every_bit(void **state)
         if (at >= f->header_size && at < f->payload_offset)
             continue;
         for (int bit = 0; bit < 8; bit++) {
+            if (test_key && bit != (int)(at % 8)) /* tests/unit/seal.c has every bit of a sealed header */
+                continue;
             memcpy(data, f->good[1], f->size[1]);
             data[at] ^= (uint8_t)(1 << bit);
             put_file(f->path[1], data, f->size[1]);
@@ -124,8 +128,9 @@ static void every_bit(void **state)
     }
     make_good(f, 1);
     assert_int_equal(good_tokens(f), N);
-    assert_int_equal(n_header, 8 * f->header_size);
-    assert_int_equal(n_payload, 8 * (f->size[1] - f->payload_offset));
+    const uint32_t of_byte = test_key ? 1 : 8;
+    assert_int_equal(n_header, of_byte * f->header_size);
+    assert_int_equal(n_payload, of_byte * (f->size[1] - f->payload_offset));
     printf("%u bits of the header, %u of the payload: each a miss\n", n_header, n_payload);
 }
 
@@ -184,14 +189,19 @@ static void another_valid_page(void **state)
     cairn_identity_destroy(other);
 }
 
-/* A header with right checksums, encoded anew after `change`. */
+/* A header with the right checksum, or sealed with the right key, encoded anew after `change`. */
 static void forge(fixture *f, int page, void (*change)(cairn__page_header *h, int32_t *tokens))
 {
     cairn__page_header h;
     cairn__page_block  blocks[TEST_BLOCKS];
     int32_t            tokens[P];
     uint8_t            data[16384];
-    assert_int_equal(cairn__page_decode(f->good[page], f->size[page], &h), CAIRN_OK);
+    uint8_t            header[16384];
+    cairn__keyring    *keyring = test_keyring();
+    memcpy(header, f->good[page], f->size[page]);
+    assert_int_equal(keyring ? cairn__page_decode_sealed(keyring, header, f->size[page], &h)
+                             : cairn__page_decode(header, f->size[page], &h),
+                     CAIRN_OK);
     for (uint32_t i = 0; i < P; i++)
         tokens[i] = cairn__page_token(&h, i);
     for (uint32_t i = 0; i < TEST_BLOCKS; i++)
@@ -201,7 +211,10 @@ static void forge(fixture *f, int page, void (*change)(cairn__page_header *h, in
     h.raw_tokens = h.raw_table = NULL;
     memcpy(data, f->good[page], f->size[page]);
     change(&h, tokens);
-    assert_int_equal(cairn__page_encode(&h, data, sizeof(data)), CAIRN_OK);
+    assert_int_equal(keyring ? cairn__page_encode_sealed(keyring, &h, data, sizeof(data))
+                             : cairn__page_encode(&h, data, sizeof(data)),
+                     CAIRN_OK);
+    cairn__keyring_destroy(keyring);
     put_file(f->path[page], data, f->size[page]);
 }
 
@@ -412,8 +425,8 @@ static void unreadable(void **state)
 
 int main(void)
 {
+    const struct CMUnitTest first[] = {cmocka_unit_test(unreadable)}; /* forks: before any store has threads */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unreadable), /* forks: before any store has threads */
         cmocka_unit_test_setup_teardown(every_bit, setup, teardown),
         cmocka_unit_test_setup_teardown(padding_is_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(every_length, setup, teardown),
@@ -425,5 +438,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(quarantine_is_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(heals, setup, teardown),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(first, NULL, NULL) + cmocka_run_group_tests(tests, NULL, NULL);
+    test_key = KEY;
+    return failed + cmocka_run_group_tests_name("sealed", tests, NULL, NULL);
 }

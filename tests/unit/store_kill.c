@@ -33,7 +33,7 @@ static void check_page_file(void *ctx, const char *path)
         tokens[i] = cairn__page_token(&h, i);
     cairn_key key = cairn_chain_key(identity, &h.parent, tokens, h.n_tokens);
     assert_memory_equal(&key, &h.key, sizeof(key));
-    name = cairn__page_name_of(&h.key, &h.parent, tokens, h.n_tokens);
+    name = cairn__page_name_of(identity, &h.key, &h.parent, tokens, h.n_tokens);
     cairn__page_name_format(&name, text);
     assert_string_equal(strrchr(path, '/') + 1, text);
     assert_int_equal(h.n_blocks, TEST_BLOCKS);

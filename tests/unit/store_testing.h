@@ -45,6 +45,27 @@ static inline void test_tokens(int32_t *tokens, uint32_t n, uint64_t seed)
         tokens[i] = (int32_t)test_below(&r, 50000);
 }
 
+/* The key that test_open() opens with; NULL: none. */
+static const uint8_t *test_key;
+
+static inline cairn__keyring *test_keyring(void)
+{
+    cairn__keyring *keyring = NULL;
+    if (test_key)
+        assert_int_equal(cairn__keyring_create(test_key, &keyring), CAIRN_OK);
+    return keyring;
+}
+
+/* What a store opened with that key knows an identity by. */
+static inline cairn_digest test_namespace(const cairn_identity *identity)
+{
+    cairn_digest    digest = cairn_identity_digest(identity);
+    cairn__keyring *keyring = test_keyring();
+    digest = cairn__namespace_digest(keyring, &digest);
+    cairn__keyring_destroy(keyring);
+    return digest;
+}
+
 static inline cairn_identity *test_identity(const char *name)
 {
     cairn_identity *identity;
@@ -93,7 +114,7 @@ static inline test_put *test_make_put(const cairn_identity *identity, const int3
                                       uint32_t page_tokens, uint32_t from)
 {
     test_put    *p = calloc(1, sizeof(*p));
-    cairn_digest digest = cairn_identity_digest(identity);
+    cairn_digest digest = test_namespace(identity);
     cairn_key    parent = {{0}};
     for (uint32_t at = 0; at < n; at += page_tokens) {
         uint32_t  count = n - at < page_tokens ? n - at : page_tokens;
@@ -178,7 +199,7 @@ static inline cairn_status test_read_page(cairn_pin *pin, uint32_t page, const c
 static inline void test_check_pin(cairn_pin *pin, const cairn_hit *hit, const cairn_identity *identity,
                                   const int32_t *stored, uint32_t n_stored, uint32_t page_tokens, uint32_t from)
 {
-    cairn_digest digest = cairn_identity_digest(identity);
+    cairn_digest digest = test_namespace(identity);
     cairn_key    parent = {{0}};
     uint32_t     page = 0, end = 0;
     uint64_t     bytes = 0;
@@ -221,10 +242,11 @@ static inline void test_expect(cairn_store *store, const cairn_identity *identit
 
 static inline cairn_store *test_open(const char *root, uint64_t budget, uint32_t page_tokens)
 {
-    cairn_store_options o = {.root = root, .budget_bytes = budget, .reserve_bytes = 1, .page_tokens = page_tokens};
-    cairn_store        *store;
-    cairn_error         error;
-    cairn_status        status = cairn_store_open(&o, &store, &error);
+    cairn_store_options o = {
+        .root = root, .budget_bytes = budget, .reserve_bytes = 1, .page_tokens = page_tokens, .key = test_key};
+    cairn_store *store;
+    cairn_error  error;
+    cairn_status status = cairn_store_open(&o, &store, &error);
     if (status)
         fail_msg("open: %s", error.text);
     assert_string_equal(error.text, "");
@@ -281,8 +303,8 @@ static inline test_tree test_tree_of(const char *root)
 static inline char *test_page_path(const char *root, const cairn_identity *identity, const cairn_page *page)
 {
     char             id[CAIRN__IDENTITY_NAME_SIZE], fanout[CAIRN__FANOUT_NAME_SIZE], text[CAIRN__PAGE_NAME_SIZE];
-    cairn_digest     digest = cairn_identity_digest(identity);
-    cairn__page_name name = cairn__page_name_of(&page->key, &page->parent, page->tokens, page->n_tokens);
+    cairn_digest     digest = test_namespace(identity);
+    cairn__page_name name = cairn__page_name_of(&digest, &page->key, &page->parent, page->tokens, page->n_tokens);
     char            *path;
     cairn__identity_name(&digest, id);
     cairn__fanout_name(&page->parent, fanout);

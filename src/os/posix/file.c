@@ -403,17 +403,31 @@ static void weak_random(uint8_t *p, size_t size)
     }
 }
 
-void cairn__random_bytes(void *buf, size_t size)
+/* Returns how many bytes at the end of buf are missing. */
+static size_t kernel_random(uint8_t *p, size_t size)
 {
-    for (uint8_t *p = buf; size > 0;) {
+    while (size > 0) {
         ssize_t n = cairn__sys_getrandom(p, size < 256 ? size : 256);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n <= 0) {
-            weak_random(p, size);
-            return;
-        }
+        if (n <= 0)
+            break;
         p += n;
         size -= (size_t)n;
     }
+    return size;
+}
+
+void cairn__random_bytes(void *buf, size_t size)
+{
+    size_t missing = kernel_random(buf, size);
+    weak_random((uint8_t *)buf + (size - missing), missing);
+}
+
+cairn_status cairn__random_salt(void *buf, size_t size)
+{
+    if (kernel_random(buf, size) == 0)
+        return CAIRN_OK;
+    last_error = errno;
+    return CAIRN_EIO;
 }
