@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-    OPT_HOST = 256, OPT_PORT_FILE, OPT_ALIAS, OPT_CACHE_DIR, OPT_CACHE_DISK, OPT_CACHE_RESERVE, OPT_REPRODUCIBLE,
+    OPT_HOST = 256, OPT_PORT_FILE, OPT_ALIAS, OPT_CACHE_DIR, OPT_CACHE_DISK, OPT_CACHE_RESERVE, OPT_CACHE_KEY, OPT_REPRODUCIBLE,
     OPT_BATCH, OPT_SEQUENCES, OPT_GPU_LAYERS, OPT_FLASH_ATTN, OPT_TYPE_K, OPT_TYPE_V, OPT_TEMPLATE, OPT_MAX_BODY,
     OPT_READ_TIMEOUT, OPT_GRACE, OPT_VERBOSE, OPT_API_KEY_FILE
 };
@@ -24,6 +24,7 @@ static const struct option long_options[] = {
     {"cache-dir", required_argument, NULL, OPT_CACHE_DIR},
     {"cache-disk", required_argument, NULL, OPT_CACHE_DISK},
     {"cache-reserve", required_argument, NULL, OPT_CACHE_RESERVE},
+    {"cache-key-file", required_argument, NULL, OPT_CACHE_KEY},
     {"reproducible", no_argument, NULL, OPT_REPRODUCIBLE},
     {"ctx", required_argument, NULL, 'c'},
     {"batch", required_argument, NULL, OPT_BATCH},
@@ -173,6 +174,7 @@ static bool text_option(int option, const char *arg, cairn__serve_options *o)
     case OPT_PORT_FILE: o->port_file = arg; return true;
     case OPT_ALIAS: o->alias = arg; return true;
     case OPT_API_KEY_FILE: o->api_key_file = arg; return true;
+    case OPT_CACHE_KEY: o->cache_key_file = arg; return true;
     case OPT_CACHE_DIR: o->cache_dir = arg; return true;
     case OPT_TEMPLATE: o->template_file = arg; return true;
     case OPT_VERBOSE: o->verbose = true; return true;

@@ -115,16 +115,33 @@ static cairn_status choose_page_size(parts *p, uint32_t *ret_page_tokens)
     return CAIRN_EINVAL;
 }
 
+static cairn_status open_with_key(parts *p, cairn_store_options *options)
+{
+    uint8_t      key[CAIRN__SECRET_SIZE];
+    cairn_status status = CAIRN_OK;
+    if (p->options.cache_key_file) {
+        status       = cairn__cli_read_key(p->options.cache_key_file, key, &p->error);
+        options->key = key;
+    }
+    if (status == CAIRN_OK && p->options.cache_budget != CAIRN_BUDGET_OFF)
+        status = cairn_store_open(options, &p->store, &p->error);
+    cairn__wipe(key, sizeof key);
+    options->key = NULL;
+    return status;
+}
+
 static cairn_status open_store(parts *p)
 {
     cairn_store_options options = {.root          = p->options.cache_dir,
                                    .budget_bytes  = p->options.cache_budget,
                                    .reserve_bytes = p->options.cache_reserve};
-    if (p->options.cache_budget == CAIRN_BUDGET_OFF)
-        return CAIRN_OK;
-    cairn_status status = choose_page_size(p, &options.page_tokens);
+    cairn_status        status  = CAIRN_OK;
+    if (p->options.cache_budget != CAIRN_BUDGET_OFF)
+        status = choose_page_size(p, &options.page_tokens);
     if (status == CAIRN_OK)
-        status = cairn_store_open(&options, &p->store, &p->error);
+        status = open_with_key(p, &options);
+    if (status == CAIRN_OK && !p->store)
+        return CAIRN_OK;
     if (status != CAIRN_OK)
         return status;
     const char *root = cairn_store_root(p->store);
@@ -174,9 +191,10 @@ static void say_cache(const parts *p)
         return;
     }
     cairn_store_get_stats(p->store, &stats);
-    cairn__log_line("cache on disk: %s, at most %s (%s used), %s of the disk stay free; turn it off with "
+    cairn__log_line("cache on disk: %s%s, at most %s (%s used), %s of the disk stay free; turn it off with "
                     "--cache-disk off",
-                    cairn_store_root(p->store), cairn__cli_size_text(stats.budget_bytes, most, sizeof most),
+                    cairn_store_root(p->store), p->options.cache_key_file ? " (encrypted)" : "",
+                    cairn__cli_size_text(stats.budget_bytes, most, sizeof most),
                     cairn__cli_size_text(stats.used_bytes, used, sizeof used),
                     cairn__cli_size_text(stats.reserve_bytes, free_size, sizeof free_size));
 }

@@ -8,6 +8,7 @@
 static const struct option tool_options[] = {
     {"cache-dir", required_argument, NULL, 'c'},
     {"to", required_argument, NULL, 't'},
+    {"cache-key-file", required_argument, NULL, 'k'},
     {"deep", no_argument, NULL, 'd'},
     {"dry-run", no_argument, NULL, 'n'},
     {"json", no_argument, NULL, 'j'},
@@ -28,6 +29,7 @@ static bool take(int option, cairn__tool_options *o)
     switch (option) {
     case 'c': o->cache_dir = optarg; return true;
     case 't': return read_to(optarg, o);
+    case 'k': o->cache_key_file = optarg; return true;
     case 'd': o->deep = true; return true;
     case 'n': o->dry_run = true; return true;
     case 'j': o->json = true; return true;
@@ -51,7 +53,7 @@ bool cairn__cli_tool_options(int argc, char **argv, const char *allowed, cairn__
             cairn__cli_error("unknown option %.80s; see: cairn help %s", argv[optind - 1], argv[0]);
             return false;
         }
-        if (strchr("tdnj", option) && !strchr(allowed, option)) {
+        if (strchr("tdnjk", option) && !strchr(allowed, option)) {
             cairn__cli_error("--%s is no option of this command; see: cairn help %s", tool_options[index].name,
                              argv[0]);
             return false;

@@ -61,7 +61,7 @@ static void print_counts(const report *r, const cairn__verify_result *v)
         printf(", %s read", cairn__cli_size_text(v->read_bytes, read, sizeof read));
     printf("\n");
     if (v->n_sealed)
-        printf("%llu pages are encrypted: their contents were not looked at\n", (unsigned long long)v->n_sealed);
+        printf("%llu pages are encrypted: they were looked at from outside alone; see --cache-key-file\n", (unsigned long long)v->n_sealed);
     if (v->n_dead_temps)
         printf("%llu temporary files of dead processes%s\n", (unsigned long long)v->n_dead_temps,
                r->options->dry_run ? "" : ", removed");
@@ -140,20 +140,35 @@ static int verify(cairn_store *store, report *r)
     return sum(&v) ? 1 : 0;
 }
 
+static cairn_status open_tool(const cairn__tool_options *options, cairn_store **ret_store, cairn_error *error)
+{
+    uint8_t      key[CAIRN__SECRET_SIZE];
+    cairn_status status = CAIRN_OK;
+    if (options->cache_key_file)
+        status = cairn__cli_read_key(options->cache_key_file, key, error);
+    if (status == CAIRN_OK)
+        status = cairn__tool_open(options->cache_dir, !options->dry_run, ret_store, error);
+    if (status == CAIRN_OK && options->cache_key_file)
+        status = cairn__tool_set_key(*ret_store, key);
+    cairn__wipe(key, sizeof key);
+    return status;
+}
+
 int cairn__cli_verify(int argc, char **argv)
 {
     cairn__tool_options options;
     cairn_error         error = {{0}};
     cairn_store        *store = NULL;
-    if (!cairn__cli_tool_options(argc, argv, "dnj", &options))
+    if (!cairn__cli_tool_options(argc, argv, "dnjk", &options))
         return 2;
     if (options.help) {
         (void)cairn__cli_help("verify", stdout);
         return 0;
     }
-    cairn_status status = cairn__tool_open(options.cache_dir, !options.dry_run, &store, &error);
+    cairn_status status = open_tool(&options, &store, &error);
     if (status != CAIRN_OK) {
         cairn__cli_error("%s", error.text[0] ? error.text : cairn_status_text(status));
+        cairn_store_close(store);
         return cairn_status_exit_code(status);
     }
     report r = {.options  = &options,
