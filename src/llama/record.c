@@ -33,14 +33,14 @@ enum {
 };
 
 typedef struct record {
-    cairn_llama       *cache;
-    cairn__track      *track;
+    cairn_llama            *cache;
+    cairn__track           *track;
     const cairn__namespace *space;
-    llama_seq_id       seq;
-    const llama_token *tokens;
-    uint32_t           n_full, n_pages; /* full pages; with the short last one */
-    uint32_t           n_tokens;        /* end of the last page */
-    cairn_key          tail_key;        /* of the short last page, if n_pages > n_full */
+    llama_seq_id            seq;
+    const llama_token      *tokens;
+    uint32_t                n_full, n_pages; /* full pages; with the short last one */
+    uint32_t                n_tokens;        /* end of the last page */
+    cairn_key               tail_key;        /* of the short last page, if n_pages > n_full */
 } record;
 
 /* ---- the track of a sequence ---- */

@@ -12,6 +12,6 @@
  * CAIRN_ENOENT, CAIRN_EACCES, CAIRN_EINVAL, CAIRN_EIO, CAIRN_ENOMEM. */
 CAIRN_MUST_USE cairn_status cairn__secret_read(const char *option, const char *path, size_t max_size, char **ret_data,
                                                size_t *ret_size, cairn_error *error);
-void cairn__secret_free(char *data, size_t size); /* overwritten first; accepts NULL */
+void                        cairn__secret_free(char *data, size_t size); /* overwritten first; accepts NULL */
 
 #endif

@@ -45,8 +45,8 @@ typedef struct reader { /* of one file */
     cairn_error *error;
 } reader;
 
-__attribute__((format(printf, 3, 4))) static cairn_status fail(const reader *r, cairn_status status,
-                                                               const char *format, ...)
+__attribute__((format(printf, 3, 4))) static cairn_status fail(const reader *r, cairn_status status, const char *format,
+                                                               ...)
 {
     va_list args;
     int     at = snprintf(r->error->text, sizeof r->error->text, OPTION " %.200s, line %u: ", r->path, r->line);
@@ -113,8 +113,9 @@ static cairn_status read_line(reader *r, word line)
     if (tenant.size == 0)
         return fail(r, CAIRN_EINVAL, "there is one word; a key and the name of its tenant are needed");
     if (more.size)
-        return fail(r, CAIRN_EINVAL, "there are more words than a key and the name of its tenant; comments have "
-                                     "lines of their own");
+        return fail(r, CAIRN_EINVAL,
+                    "there are more words than a key and the name of its tenant; comments have "
+                    "lines of their own");
     cairn_status status = check_word(r, "key", key);
     if (!status)
         status = check_word(r, "tenant's name", tenant);
@@ -190,8 +191,8 @@ static unsigned difference(const cairn_digest *a, const cairn_digest *b)
 
 const char *cairn__keys_tenant(const cairn__keys *keys, const cairn__http_head *head)
 {
-    const char  *key = bearer(head->authorization.text);
-    uint32_t     found = MAX_KEYS;
+    const char *key = bearer(head->authorization.text);
+    uint32_t    found = MAX_KEYS;
     key = key ? key : head->api_key.text;
     cairn_digest digest = cairn__sha256_once(key, strlen(key));
     for (uint32_t i = 0; i < keys->n; i++) {

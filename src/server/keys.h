@@ -16,8 +16,8 @@ CAIRN_MUST_USE cairn_status cairn__keys_load(const char *path, cairn__keys **ret
 /* The same from text[0..size); path is for messages. */
 CAIRN_MUST_USE cairn_status cairn__keys_parse(const char *path, const char *text, size_t size, cairn__keys **ret_keys,
                                               cairn_error *error);
-void     cairn__keys_destroy(cairn__keys *keys); /* accepts NULL */
-uint32_t cairn__keys_count(const cairn__keys *keys);
+void                        cairn__keys_destroy(cairn__keys *keys); /* accepts NULL */
+uint32_t                    cairn__keys_count(const cairn__keys *keys);
 
 /* The tenant that the request's key belongs to, borrowed; NULL: it has none that
  * is known. `Authorization: Bearer KEY` counts, without it `x-api-key: KEY`. How

@@ -112,7 +112,7 @@ static void one_salt_does_not_find_what_another_recorded(void **state)
  * are of no use any more. */
 static void a_track_does_not_outlive_its_salt(void **state)
 {
-    fixture                  *f = fixture_of(state);
+    fixture                 *f = fixture_of(state);
     static const char *const salts[] = {"anna", "bert", NULL};
     for (uint64_t i = 0; i < 3; i++) {
         compute_and_record(f, salts[i]);

@@ -96,7 +96,7 @@ static void test_bad_files(void **state)
 
 static void test_the_number_of_keys_is_bounded(void **state)
 {
-    char  *text = malloc(4097 * 16), *at = text;
+    char *text = malloc(4097 * 16), *at = text;
     (void)state;
     assert_non_null(text);
     for (int i = 0; i < 4096; i++)
@@ -119,8 +119,8 @@ static bool same(const char *tenant_a, const char *salt_a, const char *tenant_b,
 
 static void test_salts(void **state)
 {
-    static const char *const pairs[][2] = {{NULL, NULL}, {"a", NULL},  {NULL, "a"}, {"a", "a"}, {"aa", NULL},
-                                           {NULL, "aa"}, {"ab", NULL}, {"a", "b"},  {"b", "a"}, {"b", NULL}};
+    static const char *const  pairs[][2] = {{NULL, NULL}, {"a", NULL},  {NULL, "a"}, {"a", "a"}, {"aa", NULL},
+                                            {NULL, "aa"}, {"ab", NULL}, {"a", "b"},  {"b", "a"}, {"b", NULL}};
     static const cairn_digest none;
     const size_t              n = sizeof pairs / sizeof *pairs;
     cairn_digest              open = cairn__tenant_salt(NULL, NULL);
@@ -161,9 +161,11 @@ static void test_headers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_file),     cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_a_file),
+        cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_the_number_of_keys_is_bounded),
-        cmocka_unit_test(test_salts),      cmocka_unit_test(test_headers),
+        cmocka_unit_test(test_salts),
+        cmocka_unit_test(test_headers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
