@@ -9,16 +9,11 @@
  * the page cache, with every checksum verified, and compares the logits of one
  * token more with the exporter's, bit for bit.
  *
- * The cells are filled by computing one page and importing it again at every
- * following position: 8,192 tokens of prefill would take minutes on two cores,
- * and what is moved does not depend on what it means. Only positions in the
- * runtime's blob are changed; its layout is the one that Cairn's adapter reads
- * (docs/format.md): magic, sequence, n_stream, cell_count, then 12 bytes a cell
- * that begin with the position.
+ * How the cells are filled says cells.h.
  *
  * memcpy of the same number of bytes, in pieces as large as a block, is measured
  * in the same process: machines differ, the share of memcpy less so. */
-#include "util.h"
+#include "cells.h"
 
 #include <fcntl.h>
 #include <ftw.h>
@@ -29,56 +24,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PAGE 256u
+#define PAGE BENCH_PAGE
 #define MAX_ROUNDS 64
-#define SCRATCH 1
 
 typedef struct options {
     const char *model, *root, *logits;
     uint32_t    n_tokens, run_tokens, n_readers;
     int         rounds;
 } options;
-
-typedef struct blob {
-    uint8_t *data;
-    size_t   size;
-} blob;
-
-static void export_range(const bench_model *m, uint32_t from, uint32_t to, blob *blob)
-{
-    llama_memory_seq_cp(m->memory, 0, SCRATCH, (llama_pos)from, (llama_pos)to);
-    size_t size = llama_state_seq_get_size(m->ctx, SCRATCH);
-    if (!blob->data) {
-        blob->data = bench_alloc(size);
-        blob->size = size;
-    }
-    if (size != blob->size || llama_state_seq_get_data(m->ctx, blob->data, size, SCRATCH) != size)
-        bench_die("the runtime's blob changed its size");
-    llama_memory_seq_rm(m->memory, SCRATCH, -1, -1);
-}
-
-static void import_blob(const bench_model *m, const blob *blob)
-{
-    if (llama_state_seq_set_data(m->ctx, blob->data, blob->size, SCRATCH) != blob->size)
-        bench_die("the runtime refused its own blob");
-    llama_memory_seq_cp(m->memory, SCRATCH, 0, -1, -1);
-    llama_memory_seq_rm(m->memory, SCRATCH, -1, -1);
-}
-
-static void fill(const bench_model *m, const llama_token *tokens, uint32_t n)
-{
-    blob page = {0};
-    bench_decode(m, tokens, 0, PAGE, PAGE);
-    export_range(m, 0, PAGE, &page);
-    for (uint32_t start = PAGE; start < n; start += PAGE) {
-        for (uint32_t cell = 0; cell < PAGE; cell++) {
-            int32_t pos = (int32_t)(start + cell);
-            memcpy(page.data + 16 + 12 * (size_t)cell, &pos, sizeof pos);
-        }
-        import_blob(m, &page);
-    }
-    free(page.data);
-}
 
 /* ---- the runtime alone: what no adapter can be faster than ---- */
 
@@ -92,18 +45,18 @@ static raw_cost measure_runtime(const bench_model *m, uint32_t n, uint32_t run, 
 {
     raw_cost r = {0};
     uint32_t n_runs = (n + run - 1) / run;
-    blob    *blobs = bench_alloc(n_runs * sizeof *blobs);
+    bench_blob *blobs = bench_alloc(n_runs * sizeof *blobs);
     double   get[MAX_ROUNDS], set[MAX_ROUNDS];
     for (int round = -1; round < rounds; round++) { /* round -1 touches the buffers */
         double start = bench_now_ms();
         for (uint32_t i = 0; i < n_runs; i++)
-            export_range(m, i * run, i * run + run < n ? i * run + run : n, &blobs[i]);
+            bench_export_range(m, i * run, i * run + run < n ? i * run + run : n, &blobs[i]);
         if (round >= 0)
             get[round] = bench_now_ms() - start;
         llama_memory_seq_rm(m->memory, 0, -1, -1);
         start = bench_now_ms();
         for (uint32_t i = 0; i < n_runs; i++)
-            import_blob(m, &blobs[i]);
+            bench_import_blob(m, &blobs[i]);
         llama_synchronize(m->ctx);
         if (round >= 0)
             set[round] = bench_now_ms() - start;
@@ -143,29 +96,6 @@ static void compare_logits(const options *o, const bench_model *m)
 
 /* ---- export ---- */
 
-/* Records tokens[0..n) and waits until all pages are on disk. Returns the time
- * inside record calls, which is what a prefill pays: a call exports while the
- * writer has room, so it is called again and again, as a prefill does. */
-static double record_all(const bench_cache *c, const llama_token *tokens, uint32_t n)
-{
-    cairn_store_stats before, now;
-    double            in_calls = 0, deadline = bench_now_ms() + 300e3;
-    cairn_store_get_stats(c->store, &before);
-    for (;;) {
-        double start = bench_now_ms();
-        cairn_llama_record(c->cache, 0, tokens, n);
-        in_calls += bench_now_ms() - start;
-        cairn_store_get_stats(c->store, &now);
-        if (now.pages_given_up > before.pages_given_up || now.write_errors > before.write_errors)
-            bench_die("the store gave up pages (queue, budget or disk)");
-        if (now.pages_published - before.pages_published >= n / PAGE)
-            return in_calls;
-        if (bench_now_ms() > deadline)
-            bench_die("not all pages were published within 300 s");
-        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
-    }
-}
-
 static void run_export(const options *o)
 {
     bench_model m;
@@ -173,7 +103,7 @@ static void run_export(const options *o)
     double      record[MAX_ROUNDS], publish[MAX_ROUNDS], first;
     bench_model_open(&(bench_model_options){.path = o->model, .n_ctx = o->n_tokens + 1024}, &m);
     llama_token *tokens = bench_tokens(o->n_tokens + 1, m.n_vocab, 1);
-    fill(&m, tokens, o->n_tokens);
+    bench_fill(&m, tokens, o->n_tokens);
     bench_decode(&m, tokens, o->n_tokens, o->n_tokens + 1, 1);
     save_logits(o, &m);
     llama_memory_seq_rm(m.memory, 0, (llama_pos)o->n_tokens, -1);
@@ -182,7 +112,7 @@ static void run_export(const options *o)
     for (int i = 0; i < o->rounds; i++) { /* the first one also fills the adapter's pools */
         llama_token *other = bench_tokens(o->n_tokens + 1, m.n_vocab, (uint64_t)i + 1);
         double       start = bench_now_ms();
-        record[i] = record_all(&c, other, o->n_tokens);
+        record[i] = bench_record_all(&c, other, o->n_tokens);
         publish[i] = bench_now_ms() - start;
         free(other);
     }

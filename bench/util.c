@@ -206,7 +206,7 @@ void bench_cache_open(const bench_model *model, const bench_cache_options *optio
 {
     bench_cache         c = {0};
     cairn_error         error = {{0}};
-    cairn_store_options store = {.root = options->root};
+    cairn_store_options store = {.root = options->root, .key = options->key};
     double              start = bench_now_ms();
     if (cairn_store_open(&store, &c.store, &error) != CAIRN_OK)
         bench_die("%s", error.text);

@@ -57,9 +57,10 @@ void bench_decode(const bench_model *model, const llama_token *tokens, uint32_t 
 float *bench_logits(const bench_model *model);
 
 typedef struct bench_cache_options {
-    const char *root;
-    uint32_t    run_tokens, n_readers;
-    bool        pageable;
+    const char    *root;
+    uint32_t       run_tokens, n_readers;
+    bool           pageable;
+    const uint8_t *key; /* of cairn_store_options */
 } bench_cache_options;
 
 typedef struct bench_cache {

@@ -35,6 +35,10 @@ MUTANTS = {
          "    uint64_t size = file->block_size[block], at = file->block_offset[block];\n"
          "    return status ? status : cairn__read_at(file->fd, dst, (size_t)size, at);\n"),
     ]),
+    # What was decrypted is taken without looking at its tag.
+    "tag_not_compared": ("src/core/seal.c", [
+        ("        status = cairn__gcm_open_tag(gcm, tag);\n", "        (void)!cairn__gcm_open_tag(gcm, tag);\n"),
+    ]),
     "budget_after_write": ("src/store/writer.c", [
         ("    cairn_status status = cairn__store_reserve(store, cost);\n", "    cairn_status status = CAIRN_OK;\n"),
         ("    w->reserved += cost;\n", ""),

@@ -365,6 +365,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(quarantine, teardown), cmocka_unit_test_teardown(failure, teardown),
         cmocka_unit_test_teardown(two, teardown),        cmocka_unit_test_teardown(tools, teardown),
     };
+    test_key = world_key();
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

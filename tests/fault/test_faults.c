@@ -113,7 +113,7 @@ static void forge(const world *w, int sequence, uint32_t page)
     char              *name = world_page_name(w, sequence, page), *path = NULL;
     assert_true(asprintf(&path, "%s/%s", w->root, name) > 0);
     size_t size = test_read_file(path, data, sizeof(data));
-    assert_int_equal(cairn__page_decode(data, size, &h), CAIRN_OK);
+    assert_int_equal(world_decode(data, size, &h), CAIRN_OK);
     for (uint32_t i = 0; i < h.n_tokens; i++)
         tokens[i] = cairn__page_token(&h, i);
     for (uint32_t i = 0; i < TEST_BLOCKS; i++)
@@ -122,7 +122,7 @@ static void forge(const world *w, int sequence, uint32_t page)
     h.tokens = tokens;
     h.blocks = blocks;
     h.raw_tokens = h.raw_table = NULL;
-    assert_int_equal(cairn__page_encode(&h, data, sizeof(data)), CAIRN_OK);
+    assert_int_equal(world_encode(&h, data, sizeof(data)), CAIRN_OK);
     test_write_file(path, data, size);
     free(path);
     free(name);
@@ -536,6 +536,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(dead, teardown),   cmocka_unit_test_teardown(clear, teardown),
         cmocka_unit_test_teardown(prune, teardown),  cmocka_unit_test_teardown(verify_, teardown),
     };
+    test_key = world_key();
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,6 +21,14 @@ typedef struct world {
     uint64_t        budget;
 } world;
 
+/* With CAIRN_FAULT_SEALED in the environment all pages are sealed with this key; else
+ * NULL. Each file of a test sets test_key to it. */
+const uint8_t *world_key(void);
+
+/* Decodes either kind where it lies. */
+cairn_status world_decode(uint8_t *data, size_t size, cairn__page_header *ret_header);
+cairn_status world_encode(const cairn__page_header *header, uint8_t *data, size_t size);
+
 void world_init(world *w); /* base: a fresh folder */
 void world_done(world *w);
 
