@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Export and import beside memcpy, at 22 and 144 KiB of KV per token; 10,000 siblings.
+"""Export and import beside memcpy, at 22 and 144 KiB of KV per token, plain and encrypted; 10,000 siblings.
 
     python3 bench/store.py [--build FOLDER] [--tokens 8192] [--rounds 5] [--siblings 10000] [--json FILE]
 
-FOLDER (default: build) holds bench_gen, bench_store and bench_siblings. What they
+FOLDER (default: build) holds bench_gen, bench_store, bench_sealed and bench_siblings. What they
 measure stands at the top of their sources. Every import runs in a process that
 did not write the pages, from the page cache, all checksums on, and its logits
 are compared with the writer's bit for bit."""
@@ -39,8 +39,11 @@ def measure_kind(args, work, kind):
         back = call(program, "import", *common, "--rounds", args.rounds, "--readers", args.readers)
         results.append({"run": run, "export": out, "import": back})
         shutil.rmtree(root)
+    sealed = call(os.path.join(args.build, "bench_sealed"), "--model", model, "--root", root, "--tokens", args.tokens,
+                  "--rounds", args.rounds, "--readers", args.readers)
+    shutil.rmtree(root)
     os.unlink(model)
-    return results
+    return results, sealed
 
 
 def speed(size, ms):
@@ -73,6 +76,14 @@ def report_kind(name, results):
     print()
     table(("run", "import ms", "first", "lookup", "read", "verify", "set_data", "rest or overlap", "peak MiB import",
            "peak MiB export"), rows)
+
+
+def report_sealed(sealed):
+    print("\nwith --cache-key-file")
+    table(("KV", "restore ms", "plain", "speed of plain", "to disk ms", "plain", "speed of plain"),
+          [(name, f"{s['sealed_restore_ms']:.1f}", f"{s['plain_restore_ms']:.1f}", f"{s['restore_speed_ratio']:.2f}",
+            f"{s['sealed_to_disk_ms']:.1f}", f"{s['plain_to_disk_ms']:.1f}", f"{s['to_disk_speed_ratio']:.2f}")
+           for name, s in sealed])
 
 
 def siblings(args, work):
@@ -113,13 +124,15 @@ def main():
     args = parser.parse_args()
     args.run = args.run or [256, 1024, 2048]
     work = WorkFolder(args.work).path
-    results = {}
+    results, sealed = {}, {}
     for kind, name in KINDS:
-        results[kind] = measure_kind(args, work, kind)
+        results[kind], sealed[kind] = measure_kind(args, work, kind)
         report_kind(name, results[kind])
+    report_sealed([(name, sealed[kind]) for kind, name in KINDS])
     lookups = siblings(args, work)
     checks = targets(results, lookups)
     write_json(args.json, {"bench": "store", "machine": machine(), "tokens": args.tokens, "kinds": results,
+                           "sealed": sealed,
                            "siblings": lookups, "targets": checks})
     return 0
 
