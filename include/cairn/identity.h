@@ -30,6 +30,7 @@ typedef struct cairn_key {
 
 CAIRN_API CAIRN_MUST_USE cairn_status cairn_identity_create(cairn_identity **ret_identity);
 CAIRN_API void cairn_identity_destroy(cairn_identity *identity); /* accepts NULL */
+CAIRN_API CAIRN_MUST_USE cairn_status cairn_identity_copy(const cairn_identity *identity, cairn_identity **ret_copy);
 
 /* Sets one field, replacing an earlier value. `key`: 1-63 characters of
  * [a-z0-9_.]; `value`: UTF-8 without line breaks or control characters, at most

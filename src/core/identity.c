@@ -57,6 +57,23 @@ void cairn_identity_destroy(cairn_identity *identity)
     free(identity);
 }
 
+cairn_status cairn_identity_copy(const cairn_identity *from, cairn_identity **ret_copy)
+{
+    if (!from || !ret_copy)
+        return CAIRN_EINVAL;
+    cairn_identity *identity = malloc(sizeof(*identity));
+    char           *text = malloc(from->capacity);
+    if (!identity || !text) {
+        free(identity);
+        free(text);
+        return CAIRN_ENOMEM;
+    }
+    memcpy(text, from->text, from->size + 1);
+    *identity = (cairn_identity){text, from->size, from->capacity};
+    *ret_copy = identity;
+    return CAIRN_OK;
+}
+
 static bool valid_key(const char *key, size_t size)
 {
     if (size == 0 || size > KEY_SIZE_MAX)

@@ -15,7 +15,6 @@
 
 #include "base/digest.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 void cairn__namespace_init(const cairn_llama *cache, cairn__namespace *space, cairn_identity *identity_take)
@@ -38,29 +37,12 @@ const cairn__namespace *cairn__namespace_of(const cairn_llama *cache, llama_seq_
     return track->space.identity ? &track->space : NULL;
 }
 
-/* The lines of `text`, which is cut up. */
-static cairn_status set_lines(cairn_identity *identity, char *text)
-{
-    char        *rest = NULL;
-    cairn_status status = CAIRN_OK;
-    for (char *line = strtok_r(text, "\n", &rest); line && !status; line = strtok_r(NULL, "\n", &rest)) {
-        char *value = strchr(line, '=');
-        *value = 0;
-        status = cairn_identity_set(identity, line, value + 1);
-    }
-    return status;
-}
-
 static cairn_status copy_with_salt(const cairn_identity *from, const cairn_digest *salt, cairn_identity **ret_identity)
 {
     cairn_identity *identity = NULL;
-    char           *text = strdup(cairn_identity_text(from, NULL));
-    cairn_status    status = text ? cairn_identity_create(&identity) : CAIRN_ENOMEM;
-    if (!status)
-        status = set_lines(identity, text);
+    cairn_status    status = cairn_identity_copy(from, &identity);
     if (!status)
         status = cairn_identity_set_digest(identity, "salt", salt);
-    free(text);
     if (status)
         cairn_identity_destroy(identity);
     else

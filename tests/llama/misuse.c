@@ -223,7 +223,7 @@ static bool find_page(const char *folder, uint32_t start, char *path, size_t siz
         } else if (strstr(child, ".page")) {
             size_t   length;
             uint8_t *data = read_file(child, &length);
-            found = cairn__get_u32(data + 128) == start;
+            found = cairn__get_u32(data + 192) == start;
             free(data);
             if (found)
                 snprintf(path, size, "%s", child);
@@ -278,9 +278,9 @@ static void a_page_of_another_layout_makes_room(void **state)
 
     REQUIRE(find_page(d.root, PAGE, path, sizeof path));
     uint8_t *page = read_file(path, &size);
-    page[144] ^= 1;
-    cairn__xxh128 sum = cairn__xxh3_128_zeroed(page, cairn__get_u32(page + 16), 176, sizeof sum);
-    memcpy(page + 176, &sum, sizeof sum);
+    page[200] ^= 1; /* its layout */
+    cairn__xxh128 sum = cairn__xxh3_128_zeroed(page, cairn__get_u32(page + 16), 80, sizeof sum);
+    memcpy(page + 80, &sum, sizeof sum);
     write_file(path, page, size);
     free(page);
 
