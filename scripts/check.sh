@@ -5,6 +5,7 @@
 #   clang      the second compiler           tidy     clang-tidy
 #   cppcheck   cppcheck                      analyzer gcc -fanalyzer
 #   fuzz       each fuzzer for some seconds, and the canary
+#   hammer     four servers on one root under kill -9, for CAIRN_HAMMER_SECONDS (20)
 #   faults     every call of the store fails; CAIRN_CRASH_POINTS (20,000) power cuts
 # All steps run, also after a failure; the last line counts them. Called by
 # ./dev check, which installs what is needed and names llama.cpp and models.
@@ -77,9 +78,14 @@ step_faults() {
     unset CAIRN_CRASH_POINTS
 }
 
+step_hammer() {
+    configure_and_build release || return 1
+    python3 bench/hammer.py --cairn build/cairn --seconds "${CAIRN_HAMMER_SECONDS:-20}" --groups 4 --members 3
+}
+
 step_fuzz() { configure_and_build fuzz && scripts/fuzz-smoke.sh build-fuzz "${CAIRN_FUZZ_SECONDS:-20}"; }
 
-all="tree shell tidy cppcheck analyzer clang faults asan tsan fuzz"
+all="tree shell tidy cppcheck analyzer clang faults hammer asan tsan fuzz"
 passed=0 failed=
 for step in ${*:-$all}; do
     case " $all " in *" $step "*) ;; *) die "no step $step; there are: $all" ;; esac

@@ -18,6 +18,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* A temporary file that nobody has locked is an orphan from this age on: longer than
+ * a writer takes from create to lock; one that takes longer loses the page. */
+#define CAIRN__ORPHAN_NS (INT64_C(20) * 1000 * 1000 * 1000)
 #define CAIRN__RECHECK_NS (UINT64_C(10) * 1000 * 1000 * 1000) /* a full device is tried again after this */
 
 typedef struct cairn__put_job cairn__put_job;
@@ -134,7 +137,7 @@ struct cairn__put_job {
 };
 
 /* Whether the tier takes pages at the moment; checks a full device again when it
- * is time. */
+ * is time. Writer thread. */
 bool cairn__store_can_write(cairn_store *store);
 /* Calls the release and frees. Without locks held. */
 void cairn__job_end(cairn__put_job *job);

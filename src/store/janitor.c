@@ -10,8 +10,9 @@
 
 #include <time.h>
 
-#define GRACE_NS (INT64_C(60) * 1000 * 1000 * 1000) /* longer than any writer takes from create to lock */
-#define AGAIN_S 90
+/* So that no orphan gets older than a minute where its server is started again: too
+ * young for the scan at open, old enough for the one after it. */
+#define AGAIN_S 25
 
 cairn_status cairn__store_scan(cairn_store *store, cairn__scan_request request, bool count,
                                cairn__scan_result *ret_result, bool *ret_counted)
@@ -19,7 +20,7 @@ cairn_status cairn__store_scan(cairn_store *store, cairn__scan_request request, 
     cairn__scan_result result = {0};
     uint64_t           count_id = 0;
     request.now_ns = cairn__wall_ns();
-    request.grace_ns = GRACE_NS;
+    request.grace_ns = CAIRN__ORPHAN_NS;
     pthread_mutex_lock(&store->scan_lock);
     uint64_t last_count = cairn__ledger_last_count(store->ledger);
     bool     counting = count && cairn__ledger_count_begin(store->ledger, &count_id) == CAIRN_OK;
@@ -37,7 +38,7 @@ cairn_status cairn__store_scan(cairn_store *store, cairn__scan_request request, 
 
 cairn_status cairn__store_count(cairn_store *store)
 {
-    cairn__scan_request request = {.stat_files = true, .now_ns = cairn__wall_ns(), .grace_ns = GRACE_NS};
+    cairn__scan_request request = {.stat_files = true, .now_ns = cairn__wall_ns(), .grace_ns = CAIRN__ORPHAN_NS};
     cairn__scan_result  result = {0};
     uint64_t            count_id = 0;
     pthread_mutex_lock(&store->scan_lock);

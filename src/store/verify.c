@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GRACE_NS (INT64_C(60) * 1000 * 1000 * 1000) /* as the janitor's */
 #define PEEKS 5                                     /* a ledger that is being written can be read torn */
 
 const char *cairn__problem_word(cairn__problem problem)
@@ -240,7 +239,7 @@ static bool peek(const cairn_store *store, uint8_t buf[CAIRN__LEDGER_SIZE], cair
 static cairn_status scan(cairn__verifier *v, cairn__scan_result *ret_result)
 {
     cairn__scan_request request = {
-        .stat_files = true, .look_only = true, .now_ns = cairn__wall_ns(), .grace_ns = GRACE_NS};
+        .stat_files = true, .look_only = true, .now_ns = cairn__wall_ns(), .grace_ns = CAIRN__ORPHAN_NS};
     return cairn__scan(&v->store->root, &request, ret_result);
 }
 
