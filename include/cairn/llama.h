@@ -46,6 +46,7 @@ typedef struct cairn_llama_options {
     uint32_t     n_readers;    /* threads that read ahead; 0: number of cores, at most 16 */
     uint32_t     grid_tokens;  /* > 0: reproducible, see DESIGN: restores and pages end on this grid */
     bool         pageable;     /* do not use memory pinned for the device (for measurements) */
+    uint32_t     patience_ms;  /* a disk that does nothing for so long is not waited for; 0: 2,000 */
     /* Weights digest. NULL: computed by open, with its progress given here. */
     const cairn_digest *weights;
     bool (*progress)(void *ctx, uint64_t done_bytes, uint64_t total_bytes);
@@ -62,7 +63,8 @@ typedef struct cairn_llama_options {
 CAIRN_API CAIRN_MUST_USE cairn_status cairn_llama_open(struct llama_model *model, struct llama_context *ctx,
                                                        const cairn_llama_options *options, cairn_llama **ret_cache,
                                                        cairn_error *error);
-CAIRN_API void cairn_llama_close(cairn_llama *cache); /* accepts NULL; does not close the store */
+/* Accepts NULL; does not close the store. Waits for calls that hang with the disk. */
+CAIRN_API void cairn_llama_close(cairn_llama *cache);
 
 /* NULL when pages can be stored; else a sentence why not. */
 CAIRN_API const char *cairn_llama_unsupported(const cairn_llama *cache);
@@ -91,6 +93,10 @@ typedef struct cairn_llama_restored {
  * the caller always decodes one token and gets logits. Never fails a request:
  * CAIRN_OK with n_tokens == n_resident is a miss. After an error of the runtime
  * the sequence holds exactly [0, ret->n_tokens).
+ * The calling thread does not touch the disk. When nothing comes from it for
+ * patience_ms, or less than 1 MiB/s on the whole, the rest is left to be computed,
+ * CAIRN_MISS_TIMEOUT; until the calls that hang have returned, the same is said at
+ * once, without another wait.
  * Errors: CAIRN_EINVAL only. */
 CAIRN_API CAIRN_MUST_USE cairn_status cairn_llama_restore(cairn_llama *cache, llama_seq_id seq,
                                                           const llama_token *tokens, uint32_t n_tokens,

@@ -41,7 +41,8 @@ typedef struct cairn_pin   cairn_pin;   /* keeps found pages readable, even if e
     X(CAIRN_MISS_NO_ROOM, "no room in the context")           \
     X(CAIRN_MISS_EVICTED, "evicted")                          \
     X(CAIRN_MISS_IDENTITY_CHANGED, "identity changed")        \
-    X(CAIRN_MISS_CHECKPOINT, "checkpoint missing")
+    X(CAIRN_MISS_CHECKPOINT, "checkpoint missing")            \
+    X(CAIRN_MISS_TIMEOUT, "the disk does not answer")
 typedef enum cairn_miss {
 #define CAIRN_MISS_ENUM(name, text) name,
     CAIRN_MISS_LIST(CAIRN_MISS_ENUM)
@@ -84,6 +85,8 @@ typedef struct cairn_query {
     uint32_t              n_tokens;    /* never more than this many are offered back */
     uint32_t              from_tokens; /* already resident; pages that end at or before it are not looked for */
     uint32_t              grid_tokens; /* 0: to the exact token; else end on a multiple of this */
+    bool (*page_found)(void *ctx);     /* NULL, or called after each page; false: what was found will do */
+    void                 *page_found_ctx;
 } cairn_query;
 
 typedef struct cairn_hit {

@@ -36,6 +36,7 @@ static const char SERVE[] =
     "      --cache-reserve SIZE  what stays free on the disk (default: the least of 10 % of it and\n"
     "                            16 GiB, at least 1 GiB)\n"
     "      --cache-key-file FILE encrypts it with the key in this file: 32 random bytes, or 64 hex digits\n"
+    "      --cache-timeout S     a disk that does nothing for so long is not waited for (default 2)\n"
     "      --reproducible        an answer never depends on the cache; costs some speed\n"
     "\n"
     "model\n"

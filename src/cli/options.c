@@ -11,7 +11,7 @@
 enum {
     OPT_HOST = 256, OPT_PORT_FILE, OPT_ALIAS, OPT_CACHE_DIR, OPT_CACHE_DISK, OPT_CACHE_RESERVE, OPT_CACHE_KEY, OPT_REPRODUCIBLE,
     OPT_BATCH, OPT_SEQUENCES, OPT_GPU_LAYERS, OPT_FLASH_ATTN, OPT_TYPE_K, OPT_TYPE_V, OPT_TEMPLATE, OPT_MAX_BODY,
-    OPT_READ_TIMEOUT, OPT_GRACE, OPT_VERBOSE, OPT_API_KEY_FILE
+    OPT_READ_TIMEOUT, OPT_GRACE, OPT_VERBOSE, OPT_API_KEY_FILE, OPT_CACHE_TIMEOUT
 };
 
 static const struct option long_options[] = {
@@ -25,6 +25,7 @@ static const struct option long_options[] = {
     {"cache-disk", required_argument, NULL, OPT_CACHE_DISK},
     {"cache-reserve", required_argument, NULL, OPT_CACHE_RESERVE},
     {"cache-key-file", required_argument, NULL, OPT_CACHE_KEY},
+    {"cache-timeout", required_argument, NULL, OPT_CACHE_TIMEOUT},
     {"reproducible", no_argument, NULL, OPT_REPRODUCIBLE},
     {"ctx", required_argument, NULL, 'c'},
     {"batch", required_argument, NULL, OPT_BATCH},
@@ -141,6 +142,14 @@ static bool cache_disk(const char *text, uint64_t *ret_budget)
     return false;
 }
 
+static bool seconds(const char *name, const char *text, uint32_t *ret_ms)
+{
+    if (!number_u32(name, text, (range){1, 3600}, ret_ms))
+        return false;
+    *ret_ms *= 1000;
+    return true;
+}
+
 static bool port(const char *text, uint16_t *ret_port)
 {
     long long value;
@@ -189,6 +198,7 @@ static bool one_option(int option, const char *arg, cairn__serve_options *o)
     case 'p': return port(arg, &o->port);
     case OPT_CACHE_DISK: return cache_disk(arg, &o->cache_budget);
     case OPT_CACHE_RESERVE: return size("cache-reserve", arg, &o->cache_reserve);
+    case OPT_CACHE_TIMEOUT: return seconds("cache-timeout", arg, &o->runtime.patience_ms);
     case OPT_MAX_BODY: return size("max-body", arg, &o->max_body_size);
     case OPT_READ_TIMEOUT: return number_u32("read-timeout", arg, (range){1, 86400}, &o->read_timeout_s);
     case OPT_GRACE: return number_u32("grace", arg, (range){0, 86400}, &o->grace_s);

@@ -4,6 +4,7 @@
 #include "engine/engine.h"
 #include "llama/chat.h"
 #include "server/http.h"
+#include "server/leave.h"
 #include "server/log.h"
 #include "server/server.h"
 
@@ -14,6 +15,7 @@
 #include <sys/resource.h>
 
 #define TEMPLATE_MAX_SIZE (4u << 20)
+#define CLOSE_MS 10000u /* what is written has been flushed: only a disk that hangs takes longer */
 #define AWAIT_STORE_MS 2000u /* hashes a model of 1 GB (1.3 GB/s a core); after that the address is worth more */
 
 typedef struct parts {
@@ -302,8 +304,10 @@ static cairn_status serve(parts *p, cairn__http *http_take)
     return CAIRN_OK;
 }
 
-static void close_parts(parts *p)
+static void close_parts(parts *p, int exit_code)
 {
+    if (p->store)
+        cairn__leave_within(CLOSE_MS, exit_code);
     if (p->engine)
         cairn__engine_stop(p->engine, 0); /* a second time does nothing */
     cairn__server_destroy(p->server);
@@ -335,6 +339,6 @@ int cairn__cli_serve(int argc, char **argv)
     else
         cairn__http_destroy(http);
     int code = status == CAIRN_OK ? 0 : failed(&p, status);
-    close_parts(&p);
+    close_parts(&p, code);
     return code;
 }

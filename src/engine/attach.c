@@ -175,12 +175,13 @@ static void say_waiting(const cairn__engine *engine, uint64_t request_id, uint64
 void cairn__attach_wait(cairn__engine *engine, uint64_t request_id, uint32_t n_tokens, bool (*tick)(void *ctx),
                         void *ctx)
 {
-    uint64_t prefill = cairn__estimate_ns(&engine->estimate, n_tokens), rest = 0;
-    bool     waiting = true, said = false;
-    while (waiting) {
+    uint64_t       prefill = cairn__estimate_ns(&engine->estimate, n_tokens), rest = 0;
+    const uint64_t began = cairn__monotonic_ns();
+    bool           waiting = true, said = false;
+    while (waiting) { /* not longer than the prefill takes: with a disk that hangs `rest` stays as it is */
         pthread_mutex_lock(&engine->mutex);
         rest = rest_ns(&engine->attach);
-        waiting = rest > 0 && rest < prefill;
+        waiting = rest > 0 && rest < prefill && cairn__monotonic_ns() - began < prefill;
         if (waiting)
             cairn__engine_wait(engine, 1000);
         rest = rest_ns(&engine->attach);

@@ -16,6 +16,7 @@
 /* Regular expressions of lazy grammars recurse: sampler.c bounds them to 10 MiB. */
 #define STACK_SIZE (64u << 20)
 #define FLUSH_MS 30000u    /* a full write queue of 256 MiB at 10 MB/s */
+#define FLUSH_SILENT_MS 1000u /* of a disk that did not answer when it was asked last */
 #define WARM_UP_TOKENS 32u /* enough to see a speed, 0.2 s on two cores with a 135M model */
 #define WARM_UP_FAST_NS 100000000ull
 
@@ -351,7 +352,8 @@ void cairn__engine_stop(cairn__engine *engine, uint32_t grace_ms)
         return;
     pthread_join(engine->thread, NULL);
     cairn__attach_stop(engine);
-    if (engine->attach.store && cairn_store_flush(engine->attach.store, FLUSH_MS) != CAIRN_OK)
+    const uint32_t flush_ms = engine->disk_is_silent ? FLUSH_SILENT_MS : FLUSH_MS;
+    if (engine->attach.store && cairn_store_flush(engine->attach.store, flush_ms) != CAIRN_OK)
         cairn__engine_log(engine, "not all pages could be written before the end; they will be computed again");
     engine->stopped = true;
 }

@@ -105,6 +105,7 @@ void cairn__engine_destroy(cairn__engine *engine); /* after stop; closes the run
 
 typedef struct cairn__engine_stats {
     uint64_t jobs, jobs_canceled, jobs_failed, prompt_tokens, cached_tokens, generated_tokens;
+    uint64_t misses[CAIRN_MISS_COUNT]; /* why jobs had not more from the store */
     uint32_t queued, running;
 } cairn__engine_stats;
 void cairn__engine_get_stats(cairn__engine *engine, cairn__engine_stats *ret_stats);

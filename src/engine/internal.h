@@ -1,6 +1,6 @@
 /* internal.h - what the engine's files share.
  *
- * E1 runtime, sequences and estimate belong to the engine's thread.
+ * E1 runtime, sequences, estimate and disk_is_silent belong to the engine's thread.
  * E2 The fields below `mutex` are read and written under it; no callback and no
  *    call of the runtime happens under it, but for cairn__runtime_abort().
  * E3 A request is freed by the engine's thread alone; others only move it from
@@ -60,6 +60,7 @@ struct cairn__engine {
     cairn__sequences        seqs;
     cairn__estimate         estimate;
     cairn__restore_estimate restore_estimate;
+    bool                    disk_is_silent; /* at the last restore; said in the log when it changes */
     struct position        *positions; /* [max_queue + 1] scratch of cairn__engine_service() */
 
     pthread_mutex_t     mutex;

@@ -80,6 +80,16 @@ static void wait_for_digest(cairn__run *run)
     cairn__attach_wait(run->engine, run->request->id, run->n_prompt - shared, still_waiting, run);
 }
 
+static void watch_disk(cairn__engine *engine, cairn_miss miss)
+{
+    bool silent = miss == CAIRN_MISS_TIMEOUT;
+    if (silent && !engine->disk_is_silent)
+        cairn__engine_log(engine, "the disk of the cache does not answer: until it does, prompts are computed");
+    if (!silent && engine->disk_is_silent)
+        cairn__engine_log(engine, "the disk of the cache answers again");
+    engine->disk_is_silent = silent;
+}
+
 static cairn__restored restore(cairn__run *run)
 {
     cairn__engine  *engine = run->engine;
@@ -94,6 +104,7 @@ static cairn__restored restore(cairn__run *run)
     if (why)
         return r;
     r = cairn__seq_restore(engine->rt, run->seq, &run->request->job.salt, run->tokens, run->n_prompt, run->n_resident);
+    watch_disk(engine, r.miss);
     cairn__restore_estimate_add(&engine->restore_estimate, r.from_store, r.bytes, r.elapsed_ns);
     return r;
 }

@@ -99,6 +99,7 @@ static void count(cairn__run *run, cairn_status status)
     if (!status) {
         engine->stats.prompt_tokens += run->n_prompt;
         engine->stats.cached_tokens += run->n_cached;
+        engine->stats.misses[run->miss] += run->miss != CAIRN_MISS_NONE;
     }
     engine->stats.generated_tokens += run->n_generated;
     pthread_mutex_unlock(&engine->mutex);

@@ -7,19 +7,25 @@
  *   transfer.c  one run out of or into the runtime (the only two functions that
  *               call llama_state_seq_get_data and _set_data on pages)
  *   restore.c   store -> sequence      record.c   sequence -> store
+ *   fetch.c     the part of a restore that asks the disk; stored.c that of a recording
+ *   errand.c    how both are waited for
  *   blob.c, layout.c, staging.c: see their headers
  *
  * A1 The scratch sequence is empty whenever a public function returns.
  * A2 A sequence passed to restore holds exactly [0, n) afterwards, n returned.
  * A3 Without a layout (unsupported model) nothing below touches the runtime.
  *
- * One thread owns a cairn_llama; pool threads only read pages into staging
- * buffers, the store's writer only reads from them. */
+ * A4 The thread that owns a cairn_llama makes no call that may touch the disk of the
+ *    store (errand.h), but for open and close.
+ *
+ * One thread owns a cairn_llama; the clerk looks up, pool threads only read pages
+ * into staging buffers, the store's writer only reads from them. */
 #ifndef CAIRN_LLAMA_ADAPTER_H
 #define CAIRN_LLAMA_ADAPTER_H
 
 #include "cairn/llama.h"
 #include "llama/blob.h"
+#include "llama/errand.h"
 #include "llama/staging.h"
 
 /* The pages of one salt. */
@@ -55,11 +61,15 @@ struct cairn_llama {
     llama_seq_id scratch;
     uint32_t     n_seq, n_ctx, page_tokens, run_tokens, n_readers, grid_tokens;
 
-    cairn__pool    *pool;
+    cairn__pool    *pool;  /* n_readers */
+    cairn__pool    *clerk; /* one thread */
+    cairn__errand  *errand; /* NULL: none */
+    uint64_t        patience_ns;
     cairn__staging *staging;
     uint64_t        stage_size;
     cairn__track   *tracks; /* [n_seq] */
     uint64_t        pages_given_up;
+    uint32_t        n_silent; /* buffers that the writer held when a wait for it was in vain; 0: none was */
 
     /* Work space of record.c: pages of one run and their blocks. */
     cairn_page  *pages;  /* [run pages] */
@@ -106,6 +116,13 @@ CAIRN_MUST_USE cairn_status cairn__import(cairn_llama *cache, llama_seq_id seq, 
  * the scratch sequence is in use; nothing is changed. */
 CAIRN_MUST_USE bool cairn__export(cairn_llama *cache, llama_seq_id seq, uint32_t first_pos, uint32_t n_cells,
                                   uint8_t *buf, uint32_t *order);
+
+/* ---- stored.c ---- */
+
+/* Whether pages[i] is stored or queued, into ret_stored[n]; one behind the other,
+ * their tokens too. False: the disk does not answer, or out of memory. */
+CAIRN_MUST_USE bool cairn__ask_stored(cairn_llama *cache, const cairn_identity *identity, const cairn_page *pages,
+                                      uint32_t n, bool *ret_stored);
 
 /* ---- record.c ---- */
 

@@ -18,8 +18,12 @@ enum {
     PINNED_RUN_BYTES = 128 << 20,
     MAX_READERS = 16,          /* 16 readers from the page cache reach 37 GB/s there, more gain nothing */
     N_STAGES = 3,
-    N_WARM_STAGES = 3
+    N_WARM_STAGES = 3,
+    PATIENCE_MS = 2000
 };
+/* What is being read at a time, by all readers, gets 16 MiB/s before a disk counts as
+ * one that does nothing. */
+#define NS_PER_BYTE_IN_FLIGHT 60u
 
 __attribute__((format(printf, 3, 4))) static cairn_status fail(cairn_error *error, cairn_status status,
                                                                const char *format, ...)
@@ -145,10 +149,23 @@ static cairn_status make_buffers(cairn_llama *cache, const cairn_llama_options *
     if (!cache->tracks || !cache->pages || !cache->blocks || !cache->order)
         return CAIRN_ENOMEM;
     cairn_status status = cairn__pool_create(cache->n_readers, &cache->pool);
+    if (!status)
+        status = cairn__pool_create(1, &cache->clerk);
     if (status)
         return status;
     const cairn__staging_options staging = {N_STAGES, N_WARM_STAGES, cache->stage_size, pinned};
     return cairn__staging_create(&staging, cache->pool, &cache->staging);
+}
+
+static void set_patience(cairn_llama *cache, const cairn_llama_options *o)
+{
+    uint64_t largest = 0;
+    for (uint32_t i = 0; i < cache->layout->n_blocks; i++) {
+        uint64_t size = cairn__block_size(cache->layout, i, cache->page_tokens);
+        largest = size > largest ? size : largest;
+    }
+    cache->patience_ns = (o->patience_ms ? o->patience_ms : PATIENCE_MS) * UINT64_C(1000000) +
+                         cache->n_readers * largest * NS_PER_BYTE_IN_FLIGHT;
 }
 
 static cairn_status set_up(cairn_llama *cache, const cairn_llama_options *options, cairn_error *error)
@@ -159,6 +176,7 @@ static cairn_status set_up(cairn_llama *cache, const cairn_llama_options *option
         status = cairn__probe(cache, error);
     if (status || !cache->layout)
         return status;
+    set_patience(cache, options);
     status = make_buffers(cache, options);
     return status ? status : cairn__identity_build(cache, options, error);
 }
@@ -197,6 +215,8 @@ void cairn_llama_close(cairn_llama *cache)
 {
     if (!cache)
         return;
+    cairn__errand_finish(cache);
+    cairn__pool_destroy(cache->clerk);
     cairn__pool_destroy(cache->pool); /* before the buffers that its tasks make */
     cairn__staging_drop(cache->staging);
     for (uint32_t i = 0; cache->tracks && i < cache->n_seq; i++)

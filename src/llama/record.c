@@ -12,6 +12,9 @@
  *    sequence keeps the same tokens (the track compares them). A restore that
  *    ends before it says that it is lost: evicted, damaged or removed since.
  * W3 A page is exactly its positions: every export is checked before it is put.
+ * W4 Nothing here waits for the disk: what is stored is asked by an errand, and a
+ *    writer that gave nothing back in a whole wait is not waited for again before
+ *    it did.
  *
  * Blocks are put where they lie in the exported run if its rows are together and
  * in order. Otherwise - transposed V, extensions, cells in another order than
@@ -41,6 +44,8 @@ typedef struct record {
     uint32_t                n_full, n_pages; /* full pages; with the short last one */
     uint32_t                n_tokens;        /* end of the last page */
     cairn_key               tail_key;        /* of the short last page, if n_pages > n_full */
+    uint32_t                asked_from;
+    bool                   *stored; /* of the pages from there on */
 } record;
 
 /* ---- the track of a sequence ---- */
@@ -132,10 +137,26 @@ static cairn_page describe(const record *job, uint32_t index)
     return page;
 }
 
+/* Finds out which pages from `first` on are stored. False: not known. */
+static bool ask_stored(record *job, uint32_t first)
+{
+    const uint32_t n = job->n_pages - first;
+    if (n == 0)
+        return true;
+    cairn_page *pages = malloc(n * sizeof *pages);
+    job->asked_from = first;
+    job->stored = malloc(n * sizeof *job->stored);
+    bool known = pages && job->stored;
+    for (uint32_t i = 0; known && i < n; i++)
+        pages[i] = describe(job, first + i);
+    known = known && cairn__ask_stored(job->cache, job->space->identity, pages, n, job->stored);
+    free(pages);
+    return known;
+}
+
 static bool is_stored(const record *job, uint32_t index)
 {
-    cairn_page page = describe(job, index);
-    return cairn_store_has(job->cache->store, job->space->identity, &page);
+    return job->stored[index - job->asked_from];
 }
 
 /* Pages from `first`, which is not stored, that are not stored; at most `max`. */
@@ -286,9 +307,7 @@ static outcome offer(const record *job, uint32_t *at)
 /* False when no amount of waiting makes room. */
 static bool is_writing(const cairn_llama *cache)
 {
-    cairn_store_stats stats;
-    cairn_store_get_stats(cache->store, &stats);
-    return !stats.read_only && (stats.queued_bytes > 0 || cairn__staging_in_use(cache->staging) > 0);
+    return cairn_store_flush(cache->store, 0) == CAIRN_ETIMEDOUT || cairn__staging_in_use(cache->staging) > 0;
 }
 
 /* Where to go on: the short last page is never known to be stored. */
@@ -321,6 +340,7 @@ static bool begin(record *job, cairn_llama *cache, llama_seq_id seq, const llama
 
 static void finish(record *job, uint32_t n_tokens)
 {
+    free(job->stored);
     job->track->mark_tokens = n_tokens;
     job->track->mark_ns = cairn__monotonic_ns();
 }
@@ -331,7 +351,8 @@ void cairn_llama_record(cairn_llama *cache, llama_seq_id seq, const llama_token 
     if (!begin(&job, cache, seq, tokens, n_tokens))
         return;
     uint32_t at = first_open(&job);
-    (void)offer(&job, &at);
+    if (ask_stored(&job, at))
+        (void)offer(&job, &at);
     remember(&job, at);
     finish(&job, n_tokens);
 }
@@ -370,17 +391,32 @@ static void wait_for_room(cairn_llama *cache)
         nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000L}, NULL);
 }
 
+/* Offers until all is handed over, waiting for a writer that is not known to hang. */
+static void offer_patiently(const record *job, uint32_t *at)
+{
+    cairn_llama   *cache = job->cache;
+    const uint64_t until = cairn__monotonic_ns() + END_WAIT_MS * UINT64_C(1000000);
+    const uint32_t first = *at;
+    const bool     waits = !cache->n_silent || cairn__staging_in_use(cache->staging) < cache->n_silent;
+    outcome        o;
+    while ((o = offer(job, at)) == NO_ROOM && waits && is_writing(cache) && cairn__monotonic_ns() < until)
+        wait_for_room(cache);
+    if (waits)
+        cache->n_silent = o == NO_ROOM && *at == first ? cairn__staging_in_use(cache->staging) : 0;
+}
+
 void cairn_llama_record_end(cairn_llama *cache, llama_seq_id seq, const llama_token *tokens, uint32_t n_tokens)
 {
     record job;
     if (!begin(&job, cache, seq, tokens, n_tokens))
         return;
     add_tail(&job, n_tokens);
-    forget_lost(&job);
-    const uint64_t until = cairn__monotonic_ns() + END_WAIT_MS * UINT64_C(1000000);
-    uint32_t       at = first_open(&job);
-    while (offer(&job, &at) == NO_ROOM && is_writing(cache) && cairn__monotonic_ns() < until)
-        wait_for_room(cache);
+    uint32_t at = first_open(&job);
+    if (ask_stored(&job, 0)) {
+        forget_lost(&job);
+        at = first_open(&job);
+        offer_patiently(&job, &at);
+    }
     cache->pages_given_up += job.n_pages - at;
     remember(&job, at);
     finish(&job, n_tokens);

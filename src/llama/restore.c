@@ -1,14 +1,11 @@
 /* restore.c - the longest stored prefix, from the store into a sequence.
  *
- *   lookup -> [run 0 | run 1 | ...]     a run: neighbouring pages, run_tokens at most
- *   readers (pool threads)  read + verify every block of runs i+1, i+2 in place
- *   calling thread                import run i
+ *   look up -> [run 0 | run 1 | ...]    a run: neighbouring pages, run_tokens at most
+ *   fetch.c        reads and verifies runs i+1, i+2
+ *   this thread    imports run i
  *
  * A run lies in one staging buffer as the blob that the runtime takes: its frame
  * is written first, then the readers put each block where the blob wants it.
- * Rows go straight there and are verified there. Blocks whose bytes do not lie
- * together (transposed V, extensions) and all blocks of a page that is cut are
- * read into private memory, verified, then copied.
  *
  * R1 Bytes reach the runtime only from a buffer in which their checksums held.
  * R2 Runs are imported in order of position, each whole or not at all.
@@ -16,161 +13,61 @@
  *    a resident part that ends inside its first page is cut to that page's
  *    start then.
  * R4 At most as many runs are in flight as there are buffers.
+ * R5 This thread never asks the disk. When the disk hangs, what was imported so
+ *    far is the result, and the rest is left to itself (errand.h).
  *
  * A page that fails ends the restore: the pages of its run before it are read
  * once more and imported as a shorter run. */
-#include "llama/adapter.h"
+#include "llama/fetch.h"
 
 #include "os/clock.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 
-enum {
-    MAX_RUNS = 3,  /* one imported, two read ahead */
-    FIRST_PART = 8 /* the first run is this part of a full one, see plan_run() */
-};
-
-typedef struct run run;
-
-typedef struct read_task {
-    cairn__task task; /* first: the pool hands it back */
-    run        *run;
-} read_task;
-
-struct run {
-    struct restore *restore;
-    cairn__stage   *stage;
-    uint32_t        first_page, n_pages;
-    uint32_t        start, n_cells;
-    atomic_uint     next; /* next block of the run to read, counted over its pages */
-    atomic_uint     bad;  /* first page that failed, relative; n_pages: none */
-    atomic_int      error; /* why */
-    uint32_t        n_tasks;
-    read_task      *tasks; /* [n_readers] */
-};
+#define FIRST_PART 8u /* the first run is this part of a full one, see plan_run() */
 
 typedef struct restore {
-    cairn_llama       *cache;
-    cairn_pin         *pin;
-    llama_seq_id       seq;
-    const llama_token *tokens;
-    uint32_t           n_pages;
-    uint32_t           next_tokens; /* size of the next run */
-    uint32_t           at;    /* the sequence holds [0, at) */
-    uint32_t           first; /* [first, at) came from the store, when bytes > 0 */
-    cairn_miss         miss;  /* why it ends here; NONE: it doesn't yet */
-    uint64_t           bytes;
-    run                runs[MAX_RUNS];
+    cairn_llama  *cache;
+    cairn__fetch *fetch;
+    llama_seq_id  seq;
+    uint32_t      next_tokens; /* size of the next run */
+    uint32_t      at;          /* the sequence holds [0, at) */
+    uint32_t      first;       /* [first, at) came from the store, when bytes > 0 */
+    cairn_miss    miss;        /* why it ends here; NONE: it doesn't yet */
+    uint64_t      bytes;
 } restore;
 
-/* ---- reading (pool threads) ---- */
-
-static cairn_status read_indirect(run *r, uint32_t page, uint32_t block, uint32_t cell, const cairn_page_view *view,
-                                  uint8_t *private)
-{
-    const cairn__layout *layout = r->restore->cache->layout;
-    cairn_status status = cairn_pin_read_block(r->restore->pin, r->first_page + page, block, private);
-    if (status)
-        return status;
-    if (layout->blocks[block].segment < 0 &&
-        !cairn__block_ext_check(private, view->used_tokens, view->start, r->restore->tokens + view->start)) {
-        cairn_pin_reject(r->restore->pin, r->first_page + page);
-        return CAIRN_ECORRUPT;
-    }
-    cairn__block_span span = {r->n_cells, cell, view->used_tokens, view->n_tokens, NULL};
-    cairn__block_scatter(layout, block, cairn__stage_data(r->stage), &span, private);
-    return CAIRN_OK;
-}
-
-static cairn_status read_one(run *r, uint32_t page, uint32_t block, uint8_t **private, uint64_t *private_size)
-{
-    const cairn__layout  *layout = r->restore->cache->layout;
-    const cairn_page_view view = cairn_pin_page(r->restore->pin, r->first_page + page);
-    const uint32_t        cell = view.start - r->start;
-    if (cairn__block_is_contiguous(layout, block) && view.used_tokens == view.n_tokens) {
-        uint64_t at = cairn__block_offset(layout, block, r->n_cells, cell);
-        return cairn_pin_read_block(r->restore->pin, r->first_page + page, block, cairn__stage_data(r->stage) + at);
-    }
-    const uint64_t size = cairn__block_size(layout, block, view.n_tokens);
-    if (*private_size < size) {
-        free(*private);
-        *private = malloc(size);
-        *private_size = *private ? size : 0;
-        if (!*private)
-            return CAIRN_ENOMEM;
-    }
-    return read_indirect(r, page, block, cell, &view, *private);
-}
-
-static void fail(run *r, uint32_t page, cairn_status status)
-{
-    unsigned bad = atomic_load(&r->bad);
-    while (page < bad && !atomic_compare_exchange_weak(&r->bad, &bad, page))
-        continue;
-    if (page < bad)
-        atomic_store(&r->error, status);
-}
-
-static void read_blocks(cairn__task *task)
-{
-    run           *r = ((read_task *)task)->run;
-    const uint32_t n_blocks = r->restore->cache->layout->n_blocks;
-    uint8_t       *private = NULL;
-    uint64_t       private_size = 0;
-    for (;;) {
-        uint32_t i = atomic_fetch_add(&r->next, 1);
-        uint32_t page = i / n_blocks;
-        if (page >= atomic_load(&r->bad))
-            break; /* the end, or behind a page that failed */
-        cairn_status status = read_one(r, page, i % n_blocks, &private, &private_size);
-        if (status)
-            fail(r, page, status);
-    }
-    free(private);
-}
-
-static void start_run(run *r)
-{
-    const cairn_llama *cache = r->restore->cache;
-    cairn__blob_frame(cache->layout, cairn__stage_data(r->stage), r->start, r->n_cells, cache->scratch);
-    atomic_store(&r->next, 0);
-    atomic_store(&r->bad, r->n_pages);
-    const uint64_t items = (uint64_t)r->n_pages * cache->layout->n_blocks;
-    r->n_tasks = items < cache->n_readers ? (uint32_t)items : cache->n_readers;
-    for (uint32_t i = 0; i < r->n_tasks; i++) {
-        r->tasks[i] = (read_task){.task = {.run = read_blocks}, .run = r};
-        cairn__pool_submit(cache->pool, &r->tasks[i].task);
-    }
-}
-
-static void finish_run(run *r)
-{
-    for (uint32_t i = 0; i < r->n_tasks; i++)
-        cairn__pool_wait(r->restore->cache->pool, &r->tasks[i].task);
-    r->n_tasks = 0;
-}
-
-/* ---- importing (calling thread) ---- */
+/* ---- importing ---- */
 
 static cairn_miss miss_of(cairn_status status)
 {
     return status == CAIRN_ECORRUPT ? CAIRN_MISS_CORRUPT : status == CAIRN_ENOSPC ? CAIRN_MISS_NO_ROOM : CAIRN_MISS_IO;
 }
 
+/* Waits for the run. False, and the restore ends: the disk hangs. */
+static bool finish(restore *job, cairn__fetch_run *r)
+{
+    if (cairn__fetch_finish(r))
+        return true;
+    job->miss = CAIRN_MISS_TIMEOUT;
+    cairn__fetch_stop(job->fetch);
+    return false;
+}
+
 /* Shortens the run to the pages before the one that failed and reads them again
- * until all are good. False: none is left. */
-static bool retry_shorter(restore *job, run *r)
+ * until all are good. False: none is left, or the disk hangs. */
+static bool retry_shorter(restore *job, cairn__fetch_run *r)
 {
     while (atomic_load(&r->bad) < r->n_pages) {
         job->miss = miss_of((cairn_status)atomic_load(&r->error));
         r->n_pages = atomic_load(&r->bad);
         if (r->n_pages == 0)
             return false;
-        cairn_page_view last = cairn_pin_page(job->pin, r->first_page + r->n_pages - 1);
+        cairn_page_view last = cairn_pin_page(job->fetch->pin, r->first_page + r->n_pages - 1);
         r->n_cells = last.start + last.used_tokens - r->start;
-        start_run(r);
-        finish_run(r);
+        cairn__fetch_start(r);
+        if (!finish(job, r))
+            return false;
     }
     return true;
 }
@@ -186,7 +83,7 @@ static bool make_place(restore *job, uint32_t start)
     return true;
 }
 
-static void import_run(restore *job, run *r)
+static void import_run(restore *job, cairn__fetch_run *r)
 {
     const cairn_llama *cache = job->cache;
     if (!make_place(job, r->start)) {
@@ -205,56 +102,17 @@ static void import_run(restore *job, run *r)
     job->bytes += cache->layout->row_size * r->n_cells;
 }
 
-/* ---- the pages of a pin ---- */
-
-static bool page_fits(const cairn_llama *cache, const cairn_page_view *view, uint32_t start)
-{
-    const cairn__layout *layout = cache->layout;
-    if (view->start != start || view->n_tokens == 0 || view->n_tokens > cache->page_tokens || view->used_tokens == 0 ||
-        view->used_tokens > view->n_tokens || view->layout != layout->id || view->n_blocks != layout->n_blocks)
-        return false;
-    for (uint32_t i = 0; i < view->n_blocks; i++)
-        if (view->block_size[i] != cairn__block_size(layout, i, view->n_tokens))
-            return false;
-    return true;
-}
-
-/* Pages that are what this context needs, one after another up to `end`; the
- * identity should see to that, so one that is not is corrupt and must not stay. */
-static void accept_pages(restore *job, uint32_t n_pages, uint32_t end)
-{
-    uint32_t start = cairn_pin_page(job->pin, 0).start;
-    if (start > job->at) {
-        job->miss = CAIRN_MISS_CORRUPT;
-        return;
-    }
-    for (uint32_t i = 0; i < n_pages; i++) {
-        const cairn_page_view view = cairn_pin_page(job->pin, i);
-        bool cut = view.used_tokens < view.n_tokens;
-        bool fits = page_fits(job->cache, &view, start);
-        if (!fits)
-            cairn_pin_reject(job->pin, i);
-        if (!fits || (cut && i + 1 < n_pages) || view.used_tokens > end - start) {
-            job->miss = CAIRN_MISS_CORRUPT;
-            return;
-        }
-        start += view.used_tokens;
-        job->n_pages = i + 1;
-    }
-}
-
 /* Sets up the run that begins with `page`; returns the page after it. Runs grow
  * from small to full ones: nothing is imported while the first one is read. */
-static uint32_t plan_run(restore *job, run *r, uint32_t page)
+static uint32_t plan_run(restore *job, cairn__fetch_run *r, uint32_t page)
 {
     const uint32_t limit = job->next_tokens;
     job->next_tokens = limit > job->cache->run_tokens / 2 ? job->cache->run_tokens : 2 * limit;
-    r->restore = job;
     r->first_page = page;
     r->n_pages = r->n_cells = 0;
-    r->start = cairn_pin_page(job->pin, page).start;
-    for (; page < job->n_pages; page++) {
-        const uint32_t used = cairn_pin_page(job->pin, page).used_tokens;
+    r->start = cairn_pin_page(job->fetch->pin, page).start;
+    for (; page < job->fetch->n_pages; page++) {
+        const uint32_t used = cairn_pin_page(job->fetch->pin, page).used_tokens;
         if (r->n_pages > 0 && r->n_cells + used > limit)
             break;
         r->n_cells += used;
@@ -265,56 +123,31 @@ static uint32_t plan_run(restore *job, run *r, uint32_t page)
 
 /* ---- the pipeline ---- */
 
-/* One buffer in any case; more only if they need not be made first, which takes
- * longer than reading ahead gains. */
-static uint32_t acquire_stages(restore *job)
-{
-    cairn__staging *staging = job->cache->staging;
-    uint32_t        n = 0;
-    while (n < MAX_RUNS && n < job->n_pages) {
-        run *r = &job->runs[n];
-        r->stage = n ? cairn__stage_acquire_ready(staging) : cairn__stage_acquire(staging);
-        if (!r->stage)
-            break;
-        r->tasks = malloc(sizeof *r->tasks * job->cache->n_readers);
-        if (!r->tasks)
-            return 0; /* out of memory: released by the caller */
-        n++;
-    }
-    return n;
-}
-
-static void release_stages(restore *job)
-{
-    for (uint32_t i = 0; i < MAX_RUNS; i++) {
-        cairn__stage_release(job->runs[i].stage);
-        free(job->runs[i].tasks);
-    }
-}
-
 static void run_pipeline(restore *job)
 {
-    const uint32_t n_slots = acquire_stages(job);
+    cairn__fetch  *fetch = job->fetch;
+    const uint32_t n_slots = cairn__fetch_acquire(fetch);
     uint32_t       page = 0, started = 0, done = 0;
     job->next_tokens = job->cache->run_tokens / FIRST_PART;
     if (n_slots == 0)
         job->miss = CAIRN_MISS_IO;
-    while (n_slots > 0 && (done < started || page < job->n_pages)) {
-        for (; page < job->n_pages && started - done < n_slots && !job->miss; started++) {
-            run *r = &job->runs[started % n_slots];
+    while (n_slots > 0 && (done < started || page < fetch->n_pages)) {
+        for (; page < fetch->n_pages && started - done < n_slots && !job->miss; started++) {
+            cairn__fetch_run *r = &fetch->runs[started % n_slots];
             page = plan_run(job, r, page);
-            start_run(r);
+            cairn__fetch_start(r);
         }
         if (done == started)
             break; /* ended early and nothing is in flight */
-        run *r = &job->runs[done++ % n_slots];
+        cairn__fetch_run *r = &fetch->runs[done++ % n_slots];
         if (job->miss)
             atomic_store(&r->bad, 0); /* ended early: let its readers stop */
-        finish_run(r);
-        if (!job->miss && retry_shorter(job, r))
+        if (finish(job, r) && !job->miss && retry_shorter(job, r))
             import_run(job, r);
+        if (job->miss == CAIRN_MISS_TIMEOUT)
+            return;
     }
-    release_stages(job);
+    cairn__fetch_release(fetch);
 }
 
 /* ---- the call ---- */
@@ -340,36 +173,37 @@ static void cut(restore *job, uint32_t n)
     job->at = n;
 }
 
-static void fetch(restore *job, uint32_t limit)
+static void restore_found(restore *job)
 {
-    cairn_hit               hit = {0};
-    const cairn__namespace *space = cairn__namespace_of(job->cache, job->seq);
-    const cairn_query       query = {
-        .identity = space ? space->identity : NULL, /* refused: a miss */
-        .tokens = job->tokens,
-        .n_tokens = limit,
-        .from_tokens = job->at,
-        .grid_tokens = job->cache->grid_tokens,
-    };
+    const cairn_miss listed = job->fetch->miss;
+    if (job->fetch->n_pages > 0)
+        run_pipeline(job);
+    if (!job->miss)
+        job->miss = listed;
+}
+
+/* Brings what is stored behind job->at. */
+static void restore_rest(restore *job, const llama_token *tokens, uint32_t limit)
+{
+    cairn_llama            *cache = job->cache;
+    const cairn__namespace *space = cairn__namespace_of(cache, job->seq);
     if (job->at >= limit)
         return;
-    if (cairn_store_lookup(job->cache->store, &query, &hit, &job->pin)) {
+    job->fetch = space ? cairn__fetch_create(cache, space->identity, tokens, job->at, limit) : NULL;
+    if (!job->fetch) {
         job->miss = CAIRN_MISS_IO;
         return;
     }
-    if (hit.cached_tokens > job->at && hit.n_pages > 0)
-        accept_pages(job, hit.n_pages, hit.cached_tokens < limit ? hit.cached_tokens : limit);
-    if (job->n_pages > 0) {
-        /* A bad page ends the list of pages, not the restore of those before it. */
-        cairn_miss listed = job->miss;
-        job->miss = CAIRN_MISS_NONE;
-        run_pipeline(job);
-        if (!job->miss)
-            job->miss = listed;
+    if (!cairn__errand_begin(cache, &job->fetch->errand)) {
+        cairn__fetch_destroy(&job->fetch->errand);
+        job->miss = CAIRN_MISS_TIMEOUT;
+        return;
     }
-    if (!job->miss)
-        job->miss = hit.miss;
-    cairn_pin_release(job->pin);
+    if (cairn__fetch_look_up(job->fetch))
+        restore_found(job);
+    else
+        job->miss = CAIRN_MISS_TIMEOUT;
+    cairn__errand_end(cache);
 }
 
 /* Grid, and the last look at the sequence. */
@@ -407,10 +241,10 @@ cairn_status cairn_llama_restore(cairn_llama *cache, llama_seq_id seq, const lla
     }
     if (!holds_exactly(cache, seq, n_resident))
         return CAIRN_EINVAL;
-    restore        job = {.cache = cache, .seq = seq, .tokens = tokens, .at = n_resident};
+    restore        job = {.cache = cache, .seq = seq, .at = n_resident};
     const uint32_t limit = n_tokens > 0 ? n_tokens - 1 : 0;
     cut(&job, limit);
-    fetch(&job, limit);
+    restore_rest(&job, tokens, limit);
     settle(&job, limit);
     cairn__track_restored(cache, seq, job.at);
     *ret_restored = (cairn_llama_restored){

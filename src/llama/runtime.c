@@ -201,6 +201,7 @@ cairn_status cairn__runtime_open(const cairn__runtime_options *options, cairn__r
         return CAIRN_ENOMEM;
     atomic_init(&rt->abort, false);
     rt->reproducible = options->reproducible;
+    rt->patience_ms = options->patience_ms;
     status = cairn__model_files_find(options->model_path, &rt->files, error);
     if (!status)
         status = load_model(rt, options, error);

@@ -31,6 +31,7 @@ typedef struct cairn__runtime_options { /* zero value = defaults */
     int            flash_attn;   /* -1 off, 0 auto, 1 on */
     cairn__kv_type type_k, type_v;
     bool           reproducible;
+    uint32_t       patience_ms;  /* for a disk that does nothing, see cairn/llama.h; 0: 2,000 */
     bool (*load_progress)(void *ctx, float fraction); /* false cancels */
     void *load_progress_ctx;
 } cairn__runtime_options;

@@ -22,6 +22,7 @@ cairn_status cairn__runtime_attach_store(cairn__runtime *rt, cairn_store *store,
         .scratch_seq = (llama_seq_id)rt->n_seq,
         .grid_tokens = rt->reproducible ? rt->n_batch : 0,
         .weights = weights,
+        .patience_ms = rt->patience_ms,
     };
     return cairn_llama_open(rt->model, rt->ctx, &options, &rt->cache, error);
 }

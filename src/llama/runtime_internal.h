@@ -54,7 +54,7 @@ struct cairn__runtime {
     atomic_bool                 abort;
     bool                        reproducible;
     bool                        poisoned; /* a decode failed or gave NaN: clear the cells' data too */
-    uint32_t                    n_ctx, n_batch, n_seq, n_vocab;
+    uint32_t                    n_ctx, n_batch, n_seq, n_vocab, patience_ms;
     char                        description[256];
     char                        warning[256];
     const char                 *unsupported; /* known at open; the adapter may find more */

@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 struct cairn__pool {
@@ -77,9 +78,13 @@ cairn_status cairn__pool_create(uint32_t n_threads, cairn__pool **ret_pool)
     cairn__pool *pool = calloc(1, sizeof(*pool) + n_threads * sizeof(pool->threads[0]));
     if (!pool)
         return CAIRN_ENOMEM;
-    pthread_mutex_init(&pool->mutex, NULL); /* these can't fail on Linux with default attributes */
+    pthread_condattr_t attr;
+    pthread_mutex_init(&pool->mutex, NULL); /* these can't fail on Linux with such attributes */
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&pool->work, NULL);
-    pthread_cond_init(&pool->finished, NULL);
+    pthread_cond_init(&pool->finished, &attr);
+    pthread_condattr_destroy(&attr);
     pool->end = &pool->first;
 
     sigset_t all, before;
@@ -140,4 +145,17 @@ void cairn__pool_wait(cairn__pool *pool, cairn__task *task)
             pthread_cond_wait(&pool->finished, &pool->mutex);
     }
     pthread_mutex_unlock(&pool->mutex);
+}
+
+bool cairn__pool_wait_until(cairn__pool *pool, cairn__task *task, uint64_t until_ns)
+{
+    const struct timespec until = {(time_t)(until_ns / 1000000000u), (long)(until_ns % 1000000000u)};
+    int                   error = 0;
+    pthread_mutex_lock(&pool->mutex);
+    while (!task->done && !error)
+        error = until_ns == UINT64_MAX ? pthread_cond_wait(&pool->finished, &pool->mutex)
+                                       : pthread_cond_timedwait(&pool->finished, &pool->mutex, &until);
+    bool done = task->done;
+    pthread_mutex_unlock(&pool->mutex);
+    return done;
 }

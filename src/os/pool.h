@@ -1,5 +1,6 @@
 /* pool.h - a fixed set of threads that run small tasks in the order given.
- * Used for reading ahead and hashing; nothing that blocks for long. */
+ * Used for reading ahead and hashing. A task may hang with the disk that it asks:
+ * who must not hang with it waits with cairn__pool_wait_until(). */
 #ifndef CAIRN_OS_POOL_H
 #define CAIRN_OS_POOL_H
 
@@ -24,5 +25,8 @@ void cairn__pool_submit(cairn__pool *pool, cairn__task *task);
 /* Waits for one task; runs queued tasks itself meanwhile, so that a pool of n
  * threads and the waiter make n + 1. */
 void cairn__pool_wait(cairn__pool *pool, cairn__task *task);
+/* Waits until the monotonic clock says until_ns, UINT64_MAX: without end, and runs
+ * nothing itself. False: the task is not over and its memory still the pool's. */
+CAIRN_MUST_USE bool cairn__pool_wait_until(cairn__pool *pool, cairn__task *task, uint64_t until_ns);
 
 #endif

@@ -3,7 +3,9 @@
  * A signal: accept no more, refuse new requests, and let a thread of its own stop
  * the engine, since that waits for the running answer while the loop must go on
  * delivering it. When the engine has ended all its events are in the mailbox; the
- * loop then gives clients a moment to take what is queued for them. */
+ * loop then gives clients a moment to take what is queued for them. With a disk that
+ * hangs the process ends all the same (leave.h). */
+#include "server/leave.h"
 #include "server/log.h"
 #include "server/server_internal.h"
 #include "os/clock.h"
@@ -14,6 +16,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define STOP_MS 45000u /* beside the grace time: 30 s for the write queue, the rest for what hangs */
 #define DRAIN_ROUND_MS 20
 #define DRAIN_ROUNDS 100 /* 2 s for clients to take the end of their answers */
 
@@ -61,6 +64,7 @@ static void on_signal(evutil_socket_t signal_number, short what, void *ctx)
     stopped_mail *stopped = calloc(1, sizeof *stopped);
     cairn__log_line("stopping: %s; a second signal ends at once",
                     server->first ? "the running answer may end" : "writing out what is queued");
+    cairn__leave_within(server->options.grace_ms + STOP_MS, 0);
     cairn__http_stop(server->http);
     if (stopped)
         *stopped = (stopped_mail){.mail = {.deliver = on_stopped}, .server = server};

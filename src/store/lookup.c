@@ -95,6 +95,11 @@ static cairn_status step_partly(search *s)
     return found(s, &file, run);
 }
 
+static bool goes_on(const cairn_query *q)
+{
+    return !q->page_found || q->page_found(q->page_found_ctx);
+}
+
 static cairn_status walk(search *s)
 {
     cairn_status status = CAIRN_OK;
@@ -103,6 +108,10 @@ static cairn_status walk(search *s)
         status = step(s);
         if (!status && s->want.n_tokens < s->store->page_tokens)
             break; /* a short page has no children */
+        if (!status && !goes_on(s->query)) {
+            s->miss = CAIRN_MISS_TIMEOUT;
+            return CAIRN_OK;
+        }
     }
     if (!status || status == CAIRN_ENOMEM)
         return status;

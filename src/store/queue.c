@@ -128,6 +128,19 @@ bool cairn__store_can_write(cairn_store *store)
     return room;
 }
 
+/* The same as far as it is known without asking the device: a caller must not hang
+ * with it. A full one is looked at again by the writer, which gives the pages up if
+ * it still is. */
+static bool may_write(cairn_store *store)
+{
+    if (store->off)
+        return false;
+    pthread_mutex_lock(&store->lock);
+    bool may = !store->write_failed && (!store->blocked_until_ns || cairn__monotonic_ns() >= store->blocked_until_ns);
+    pthread_mutex_unlock(&store->lock);
+    return may;
+}
+
 static uint64_t room_locked(const cairn_store *store)
 {
     return store->queued_bytes < store->queue_limit_bytes ? store->queue_limit_bytes - store->queued_bytes : 0;
@@ -135,7 +148,7 @@ static uint64_t room_locked(const cairn_store *store)
 
 uint64_t cairn_store_put_room(cairn_store *store)
 {
-    if (!store || !cairn__store_can_write(store))
+    if (!store || !may_write(store))
         return 0;
     pthread_mutex_lock(&store->lock);
     uint64_t room = room_locked(store);
@@ -205,7 +218,7 @@ cairn_status cairn_store_put(cairn_store *store, const cairn_put *put)
     for (uint32_t i = 0; i < put->n_pages; i++)
         if (!page_is_valid(store, &identity, &put->pages[i], &bytes))
             return CAIRN_EINVAL;
-    if (put->n_pages == 0 || !cairn__store_can_write(store))
+    if (put->n_pages == 0 || !may_write(store))
         return drop(store, put);
     if (is_full_for(store, bytes))
         return CAIRN_EBUSY;

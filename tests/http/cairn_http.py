@@ -55,7 +55,7 @@ def prompt_of(n_items, first=0):
 class Server:
     """A running `cairn serve`. Use as a context manager."""
 
-    def __init__(self, *options, folder=None, ctx=1024):
+    def __init__(self, *options, folder=None, ctx=1024, env=None):
         need_model()
         self.folder = folder or tempfile.mkdtemp(prefix="cairn-test-")
         self.owns_folder = folder is None
@@ -63,6 +63,7 @@ class Server:
         self.cache = os.path.join(self.folder, "cache")
         self.options = list(options)
         self.ctx = ctx
+        self.env = env or {}
         self.process = None
         try:
             self.start()
@@ -80,7 +81,7 @@ class Server:
                    "--cache-disk", "256M", "--cache-reserve", "1M", "--ctx", str(self.ctx), "--verbose"] + self.options
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                                            env=environment(home))
+                                            env={**environment(home), **self.env})
         deadline = time.monotonic() + 90
         while not os.path.exists(port_file):
             if self.process.poll() is not None:

@@ -2,6 +2,7 @@
  * under the thread sanitizer by ./dev check. */
 #include "testing.h"
 
+#include "os/clock.h"
 #include "os/pool.h"
 
 #include <pthread.h>
@@ -125,6 +126,41 @@ static void two_threads_and_the_waiter_make_three(void **state)
     assert_int_equal(here, 3);
 }
 
+typedef struct gate {
+    cairn__task task; /* first */
+    atomic_bool open, passed;
+} gate;
+
+static void wait_at_gate(cairn__task *task)
+{
+    gate *g = (gate *)task;
+    while (!atomic_load(&g->open))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    atomic_store(&g->passed, true);
+}
+
+static void a_wait_that_ends_runs_nothing_and_keeps_its_time(void **state)
+{
+    (void)state;
+    cairn__pool *pool = NULL;
+    atomic_uint  counter = 0;
+    gate         g = {.task.run = wait_at_gate};
+    job          behind = {.task.run = run_job, .counter = &counter};
+    assert_int_equal(cairn__pool_create(1, &pool), CAIRN_OK);
+    cairn__pool_submit(pool, &g.task);
+    cairn__pool_submit(pool, &behind.task);
+    uint64_t began = cairn__monotonic_ns();
+    assert_false(cairn__pool_wait_until(pool, &behind.task, began + 30000000));
+    assert_true(cairn__monotonic_ns() >= began + 30000000);
+    assert_false(cairn__pool_wait_until(pool, &behind.task, 0)); /* long past: only looks */
+    assert_int_equal(counter, 0);                                /* the one worker hangs, and the waiter did not help */
+    atomic_store(&g.open, true);
+    assert_true(cairn__pool_wait_until(pool, &behind.task, UINT64_MAX));
+    assert_true(g.passed && counter == 1);
+    assert_true(cairn__pool_wait_until(pool, &g.task, 0));
+    cairn__pool_destroy(pool);
+}
+
 static void submit_many(cairn__pool *pool, atomic_uint *counter)
 {
     enum { N = 300 };
@@ -207,6 +243,7 @@ int main(void)
         cmocka_unit_test(one_worker_keeps_the_order),
         cmocka_unit_test(destroy_runs_what_is_queued),
         cmocka_unit_test(two_threads_and_the_waiter_make_three),
+        cmocka_unit_test(a_wait_that_ends_runs_nothing_and_keeps_its_time),
         cmocka_unit_test(several_clients),
         cmocka_unit_test(threads_block_signals),
         cmocka_unit_test(cpu_count),

@@ -1,0 +1,273 @@
+/* fetch.c - fetch.h has the idea. */
+#include "llama/fetch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct cairn__fetch_task {
+    cairn__task       task; /* first: the pool hands it back */
+    cairn__fetch_run *run;
+};
+
+static cairn__fetch *fetch_of(cairn__task *task, size_t offset)
+{
+    return (cairn__fetch *)(void *)((char *)task - offset);
+}
+
+/* ---- the pages of a pin ---- */
+
+static bool page_fits(const cairn_llama *cache, const cairn_page_view *view, uint32_t start)
+{
+    const cairn__layout *layout = cache->layout;
+    if (view->start != start || view->n_tokens == 0 || view->n_tokens > cache->page_tokens || view->used_tokens == 0 ||
+        view->used_tokens > view->n_tokens || view->layout != layout->id || view->n_blocks != layout->n_blocks)
+        return false;
+    for (uint32_t i = 0; i < view->n_blocks; i++)
+        if (view->block_size[i] != cairn__block_size(layout, i, view->n_tokens))
+            return false;
+    return true;
+}
+
+/* Pages that are what this context needs, one after another up to `end`; the
+ * identity should see to that, so one that is not is corrupt and must not stay. */
+static void accept_pages(cairn__fetch *fetch, uint32_t n_pages, uint32_t end)
+{
+    uint32_t start = cairn_pin_page(fetch->pin, 0).start;
+    if (start > fetch->from) {
+        fetch->miss = CAIRN_MISS_CORRUPT;
+        return;
+    }
+    for (uint32_t i = 0; i < n_pages; i++) {
+        const cairn_page_view view = cairn_pin_page(fetch->pin, i);
+        bool cut = view.used_tokens < view.n_tokens;
+        bool fits = page_fits(fetch->cache, &view, start);
+        if (!fits)
+            cairn_pin_reject(fetch->pin, i);
+        if (!fits || (cut && i + 1 < n_pages) || view.used_tokens > end - start) {
+            fetch->miss = CAIRN_MISS_CORRUPT;
+            return;
+        }
+        start += view.used_tokens;
+        fetch->n_pages = i + 1;
+    }
+}
+
+/* ---- the clerk ---- */
+
+static bool page_found(void *ctx)
+{
+    cairn__fetch *fetch = ctx;
+    cairn__errand_moved(&fetch->errand, CAIRN__ERRAND_CALL_BYTES);
+    return cairn__errand_wanted(&fetch->errand);
+}
+
+static void look_up(cairn__task *task)
+{
+    cairn__fetch     *fetch = fetch_of(task, offsetof(cairn__fetch, look_up));
+    cairn_hit         hit = {0};
+    const cairn_query query = {.identity = fetch->identity,
+                               .tokens = fetch->tokens,
+                               .n_tokens = fetch->limit,
+                               .from_tokens = fetch->from,
+                               .grid_tokens = fetch->cache->grid_tokens,
+                               .page_found = page_found,
+                               .page_found_ctx = fetch};
+    if (cairn_store_lookup(fetch->cache->store, &query, &hit, &fetch->pin)) {
+        fetch->miss = CAIRN_MISS_IO;
+        return;
+    }
+    fetch->miss = hit.miss;
+    if (hit.cached_tokens > fetch->from && hit.n_pages > 0)
+        accept_pages(fetch, hit.n_pages, hit.cached_tokens < fetch->limit ? hit.cached_tokens : fetch->limit);
+}
+
+static void release_pin(cairn__task *task)
+{
+    cairn_pin_release(fetch_of(task, offsetof(cairn__fetch, release))->pin);
+}
+
+/* ---- reading (pool threads) ---- */
+
+static cairn_status read_indirect(cairn__fetch_run *r, uint32_t page, uint32_t block, const cairn_page_view *view,
+                                  uint8_t *private)
+{
+    const cairn__layout *layout = r->fetch->cache->layout;
+    cairn_status         status = cairn_pin_read_block(r->fetch->pin, r->first_page + page, block, private);
+    if (status)
+        return status;
+    if (layout->blocks[block].segment < 0 &&
+        !cairn__block_ext_check(private, view->used_tokens, view->start, r->fetch->tokens + view->start)) {
+        cairn_pin_reject(r->fetch->pin, r->first_page + page);
+        return CAIRN_ECORRUPT;
+    }
+    cairn__block_span span = {r->n_cells, view->start - r->start, view->used_tokens, view->n_tokens, NULL};
+    cairn__block_scatter(layout, block, cairn__stage_data(r->stage), &span, private);
+    return CAIRN_OK;
+}
+
+static cairn_status read_one(cairn__fetch_run *r, uint32_t page, uint32_t block, uint8_t **private,
+                             uint64_t *private_size)
+{
+    const cairn__layout  *layout = r->fetch->cache->layout;
+    const cairn_page_view view = cairn_pin_page(r->fetch->pin, r->first_page + page);
+    if (cairn__block_is_contiguous(layout, block) && view.used_tokens == view.n_tokens) {
+        uint64_t at = cairn__block_offset(layout, block, r->n_cells, view.start - r->start);
+        return cairn_pin_read_block(r->fetch->pin, r->first_page + page, block, cairn__stage_data(r->stage) + at);
+    }
+    const uint64_t size = cairn__block_size(layout, block, view.n_tokens);
+    if (*private_size < size) {
+        free(*private);
+        *private = malloc(size);
+        *private_size = *private ? size : 0;
+        if (!*private)
+            return CAIRN_ENOMEM;
+    }
+    return read_indirect(r, page, block, &view, *private);
+}
+
+static void fail(cairn__fetch_run *r, uint32_t page, cairn_status status)
+{
+    unsigned bad = atomic_load(&r->bad);
+    while (page < bad && !atomic_compare_exchange_weak(&r->bad, &bad, page))
+        continue;
+    if (page < bad)
+        atomic_store(&r->error, status);
+}
+
+static void read_blocks(cairn__task *task)
+{
+    cairn__fetch_run *r = ((cairn__fetch_task *)task)->run;
+    const uint32_t    n_blocks = r->fetch->cache->layout->n_blocks;
+    uint8_t          *private = NULL;
+    uint64_t          private_size = 0;
+    for (;;) {
+        uint32_t i = atomic_fetch_add(&r->next, 1);
+        uint32_t page = i / n_blocks;
+        if (page >= atomic_load(&r->bad))
+            break; /* the end, or behind a page that failed */
+        cairn_status status = read_one(r, page, i % n_blocks, &private, &private_size);
+        if (status)
+            fail(r, page, status);
+        else
+            cairn__errand_moved(&r->fetch->errand,
+                                cairn_pin_page(r->fetch->pin, r->first_page + page).block_size[i % n_blocks]);
+    }
+    free(private);
+}
+
+/* ---- the owner's side ---- */
+
+void cairn__fetch_start(cairn__fetch_run *r)
+{
+    const cairn_llama *cache = r->fetch->cache;
+    cairn__blob_frame(cache->layout, cairn__stage_data(r->stage), r->start, r->n_cells, cache->scratch);
+    atomic_store(&r->next, 0);
+    atomic_store(&r->bad, r->n_pages);
+    const uint64_t items = (uint64_t)r->n_pages * cache->layout->n_blocks;
+    r->n_tasks = items < cache->n_readers ? (uint32_t)items : cache->n_readers;
+    cairn__errand_mark(&r->fetch->errand);
+    for (uint32_t i = 0; i < r->n_tasks; i++) {
+        r->tasks[i] = (cairn__fetch_task){.task = {.run = read_blocks}, .run = r};
+        cairn__pool_submit(cache->pool, &r->tasks[i].task);
+    }
+}
+
+bool cairn__fetch_finish(cairn__fetch_run *r)
+{
+    cairn_llama *cache = r->fetch->cache;
+    for (uint32_t i = 0; i < r->n_tasks; i++)
+        if (!cairn__errand_wait(cache, cache->pool, &r->tasks[i].task))
+            return false;
+    r->n_tasks = 0;
+    return true;
+}
+
+void cairn__fetch_stop(cairn__fetch *fetch)
+{
+    for (uint32_t i = 0; i < CAIRN__FETCH_RUNS; i++)
+        atomic_store(&fetch->runs[i].bad, 0);
+}
+
+/* One buffer in any case; more only if they need not be made first, which takes
+ * longer than reading ahead gains. */
+uint32_t cairn__fetch_acquire(cairn__fetch *fetch)
+{
+    cairn__staging *staging = fetch->cache->staging;
+    uint32_t        n = 0;
+    while (n < CAIRN__FETCH_RUNS && n < fetch->n_pages) {
+        cairn__fetch_run *r = &fetch->runs[n];
+        r->fetch = fetch;
+        r->stage = n ? cairn__stage_acquire_ready(staging) : cairn__stage_acquire(staging);
+        if (!r->stage)
+            break;
+        r->tasks = malloc(sizeof *r->tasks * fetch->cache->n_readers);
+        if (!r->tasks)
+            return 0; /* out of memory: released by the caller */
+        n++;
+    }
+    return n;
+}
+
+void cairn__fetch_release(cairn__fetch *fetch)
+{
+    for (uint32_t i = 0; i < CAIRN__FETCH_RUNS; i++) {
+        cairn__fetch_run *r = &fetch->runs[i];
+        cairn__stage_release(r->stage);
+        free(r->tasks);
+        r->stage = NULL;
+        r->tasks = NULL;
+        r->n_tasks = 0;
+    }
+}
+
+bool cairn__fetch_look_up(cairn__fetch *fetch)
+{
+    cairn__pool_submit(fetch->cache->clerk, &fetch->look_up);
+    return cairn__errand_wait(fetch->cache, fetch->cache->clerk, &fetch->look_up);
+}
+
+/* ---- as an errand ---- */
+
+static bool settle(cairn__errand *errand, uint64_t until_ns)
+{
+    cairn__fetch *fetch = (cairn__fetch *)errand;
+    cairn_llama  *cache = fetch->cache;
+    if (!cairn__pool_wait_until(cache->clerk, &fetch->look_up, until_ns))
+        return false;
+    for (uint32_t i = 0; i < CAIRN__FETCH_RUNS; i++)
+        for (uint32_t j = 0; j < fetch->runs[i].n_tasks; j++)
+            if (!cairn__pool_wait_until(cache->pool, &fetch->runs[i].tasks[j].task, until_ns))
+                return false;
+    cairn__fetch_release(fetch);
+    if (!fetch->pin)
+        return true;
+    if (!fetch->releasing)
+        cairn__pool_submit(cache->clerk, &fetch->release);
+    fetch->releasing = true;
+    return cairn__pool_wait_until(cache->clerk, &fetch->release, until_ns);
+}
+
+void cairn__fetch_destroy(cairn__errand *errand)
+{
+    cairn_identity_destroy(((cairn__fetch *)errand)->identity);
+    free(errand);
+}
+
+cairn__fetch *cairn__fetch_create(cairn_llama *cache, const cairn_identity *identity, const llama_token *tokens,
+                                  uint32_t from, uint32_t limit)
+{
+    cairn__fetch *fetch = calloc(1, sizeof *fetch + limit * sizeof *tokens);
+    if (!fetch || cairn_identity_copy(identity, &fetch->identity)) {
+        free(fetch);
+        return NULL;
+    }
+    fetch->errand.settle = settle;
+    fetch->errand.destroy = cairn__fetch_destroy;
+    fetch->look_up.run = look_up;
+    fetch->release.run = release_pin;
+    fetch->cache = cache;
+    fetch->from = from;
+    fetch->limit = limit;
+    memcpy(fetch->tokens, tokens, limit * sizeof *tokens);
+    return fetch;
+}

@@ -1,0 +1,46 @@
+/* hang.c - preloaded into the program under test (test_hang.py): while the file named
+ * by CAIRN_TEST_HANG exists, the calls that the cache's disk answers do not return.
+ * The model and the clients are reached by other calls. */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+static void wait_for_the_disk(void)
+{
+    const char *path = getenv("CAIRN_TEST_HANG");
+    while (path && access(path, F_OK) == 0)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+}
+
+#define HELD(result, name, parameters, arguments)                                                                      \
+    result name parameters                                                                                             \
+    {                                                                                                                  \
+        result(*real) parameters = (result(*) parameters)dlsym(RTLD_NEXT, #name);                                      \
+        wait_for_the_disk();                                                                                           \
+        return real arguments;                                                                                         \
+    }
+
+int openat(int dir, const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    int (*real)(int, const char *, int, ...) = (int (*)(int, const char *, int, ...))dlsym(RTLD_NEXT, "openat");
+    wait_for_the_disk();
+    return real(dir, path, flags, mode);
+}
+
+HELD(ssize_t, pread, (int fd, void *buf, size_t size, off_t offset), (fd, buf, size, offset))
+HELD(ssize_t, pwrite, (int fd, const void *buf, size_t size, off_t offset), (fd, buf, size, offset))
+HELD(int, fdatasync, (int fd), (fd))
+HELD(int, fsync, (int fd), (fd))
+HELD(int, fstatat, (int dir, const char *path, struct stat *st, int flags), (dir, path, st, flags))
+HELD(int, futimens, (int fd, const struct timespec times[2]), (fd, times))
+HELD(ssize_t, getdents64, (int fd, void *buf, size_t size), (fd, buf, size))
+HELD(int, renameat2, (int from, const char *old, int to, const char *new, unsigned flags), (from, old, to, new, flags))
