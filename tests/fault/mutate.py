@@ -39,6 +39,15 @@ MUTANTS = {
     "tag_not_compared": ("src/core/seal.c", [
         ("        status = cairn__gcm_open_tag(gcm, tag);\n", "        (void)!cairn__gcm_open_tag(gcm, tag);\n"),
     ]),
+    # The adapter's form of it: verified in one buffer, imported from another.
+    "other_buffer_imported": ("src/llama/fetch.c", [
+        ("        return cairn_pin_read_block(r->fetch->pin, r->first_page + page, block, cairn__stage_data(r->stage) + at);\n",
+         "        (void)!cairn_pin_read_block(r->fetch->pin, r->first_page + page, block, cairn__stage_data(r->stage) + at);\n"
+         "        void        *seen = malloc(view.block_size[block]);\n"
+         "        cairn_status status = seen ? cairn_pin_read_block(r->fetch->pin, r->first_page + page, block, seen) : CAIRN_ENOMEM;\n"
+         "        free(seen);\n"
+         "        return status;\n"),
+    ]),
     "budget_after_write": ("src/store/writer.c", [
         ("    cairn_status status = cairn__store_reserve(store, cost);\n", "    cairn_status status = CAIRN_OK;\n"),
         ("    w->reserved += cost;\n", ""),
