@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Export and import beside memcpy, at 22 and 144 KiB of KV per token, plain and encrypted; 10,000 siblings.
+"""bench/store: export and import beside memcpy, at 22 and 144 KiB of KV per token, plain and encrypted; 10,000 siblings.
 
     python3 bench/store.py [--build FOLDER] [--tokens 8192] [--rounds 5] [--siblings 10000] [--json FILE]
 

@@ -85,6 +85,7 @@ typedef struct cairn_llama_restored {
     uint64_t   bytes;        /* payload imported */
     uint64_t   elapsed_ns;
     cairn_miss miss;         /* why not more */
+    uint64_t   evicted_s;    /* with CAIRN_MISS_EVICTED: how long ago, seconds */
 } cairn_llama_restored;
 
 /* Brings KV for the longest stored prefix of tokens[0..n_tokens) into `seq`.

@@ -60,6 +60,12 @@ typedef struct cairn_store_options { /* zero value = defaults */
     /* 32 secret random bytes: pages are encrypted with them (docs/operate.md); another
      * key finds nothing of them, nor does none. NULL: off. Wipe it after the call. */
     const uint8_t *key;
+    uint64_t    day_bytes;         /* most that all processes together write a day (UTC); 0: no bound */
+    /* Told of changes of state in one line for a person: nothing can be stored and
+     * why, it can again, the folder is gone. From any thread, also before open
+     * returns; must not call the store. NULL: nobody is told. */
+    void (*notice)(void *ctx, const char *line);
+    void *notice_ctx;
 } cairn_store_options;
 
 /* Opens or creates the root (0700, owner checked, no symlink as last
@@ -94,6 +100,7 @@ typedef struct cairn_hit {
     uint32_t   n_pages;       /* pages pinned; the first contains position from_tokens */
     uint64_t   stored_bytes;  /* payload of those pages, headers excluded */
     cairn_miss miss;          /* why it ended before n_tokens; NONE when it did not */
+    uint64_t   evicted_s;     /* with CAIRN_MISS_EVICTED: how long ago, seconds */
 } cairn_hit;
 
 /* One pinned page, its header verified and its tokens compared. */
@@ -182,6 +189,11 @@ CAIRN_API CAIRN_MUST_USE cairn_status cairn_store_flush(cairn_store *store, uint
 
 /* ---- the budget ---- */
 
+/* Another budget from now on: CAIRN_BUDGET_AUTO or a size, CAIRN_EINVAL for
+ * CAIRN_BUDGET_OFF and for a store that was opened with it. Returns at once; what
+ * lies above it is evicted in the background, and nothing is written above it. */
+CAIRN_API CAIRN_MUST_USE cairn_status cairn_store_set_budget(cairn_store *store, uint64_t budget_bytes);
+
 /* The caller keeps files of its own under the root (the digest cache of
  * cairn_weights_digest()): `bytes` more of their blocks, or fewer, count against
  * the budget. Tell of more before they are written. */
@@ -195,10 +207,12 @@ typedef struct cairn_store_stats {
     uint64_t pages_put, pages_published, pages_skipped, pages_given_up;
     uint64_t bytes_written, bytes_read;
     uint64_t pages_corrupt, pages_quarantined, pages_evicted;
+    uint64_t pages_over_day; /* of those given up: for day_bytes */
     uint64_t write_errors, read_errors;
     uint64_t queued_bytes;
+    uint64_t written_today_bytes; /* of the whole root, all processes */
     uint64_t budget_bytes, used_bytes, reserve_bytes; /* of the whole root, all processes */
-    bool     read_only;                               /* below the reserve, or after a write error */
+    bool     read_only;                               /* below the reserve, after a write error, or for day_bytes */
 } cairn_store_stats;
 CAIRN_API void        cairn_store_get_stats(cairn_store *store, cairn_store_stats *ret_stats);
 CAIRN_API const char *cairn_store_root(const cairn_store *store); /* borrowed, absolute */

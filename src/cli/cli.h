@@ -16,7 +16,8 @@ typedef struct cairn__serve_options {
     cairn__runtime_options runtime;
     const char            *host, *port_file, *cache_dir, *alias, *template_file, *api_key_file, *cache_key_file;
     uint16_t               port;
-    uint64_t               cache_budget, cache_reserve, max_body_size;
+    uint64_t               cache_budget, cache_reserve, cache_per_day, max_body_size;
+    const char            *budget_file; /* of --cache-disk @FILE; NULL: none */
     uint32_t               read_timeout_s, grace_s;
     bool                   verbose, help;
 } cairn__serve_options;
@@ -27,6 +28,10 @@ CAIRN_MUST_USE cairn_status cairn__cli_read_key(const char *path, uint8_t key[CA
 
 /* argv[0] is "serve". False: a line on stderr said what is wrong. */
 bool cairn__cli_serve_options(int argc, char **argv, cairn__serve_options *ret_options);
+
+/* --cache-disk: sets cache_budget and budget_file. */
+bool cairn__cli_cache_disk(const char *text, cairn__serve_options *options);
+bool cairn__cli_read_budget(const char *path, uint64_t *ret_budget, cairn_error *error);
 
 /* The commands; argv[0] is the command's own name. Exit codes. */
 int cairn__cli_serve(int argc, char **argv);

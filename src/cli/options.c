@@ -9,7 +9,8 @@
 #include <string.h>
 
 enum {
-    OPT_HOST = 256, OPT_PORT_FILE, OPT_ALIAS, OPT_CACHE_DIR, OPT_CACHE_DISK, OPT_CACHE_RESERVE, OPT_CACHE_KEY, OPT_REPRODUCIBLE,
+    OPT_HOST = 256, OPT_PORT_FILE, OPT_ALIAS, OPT_CACHE_DIR, OPT_CACHE_DISK, OPT_CACHE_RESERVE, OPT_CACHE_KEY,
+    OPT_CACHE_PER_DAY, OPT_REPRODUCIBLE,
     OPT_BATCH, OPT_SEQUENCES, OPT_GPU_LAYERS, OPT_FLASH_ATTN, OPT_TYPE_K, OPT_TYPE_V, OPT_TEMPLATE, OPT_MAX_BODY,
     OPT_READ_TIMEOUT, OPT_GRACE, OPT_VERBOSE, OPT_API_KEY_FILE, OPT_CACHE_TIMEOUT
 };
@@ -26,6 +27,7 @@ static const struct option long_options[] = {
     {"cache-reserve", required_argument, NULL, OPT_CACHE_RESERVE},
     {"cache-key-file", required_argument, NULL, OPT_CACHE_KEY},
     {"cache-timeout", required_argument, NULL, OPT_CACHE_TIMEOUT},
+    {"cache-write-per-day", required_argument, NULL, OPT_CACHE_PER_DAY},
     {"reproducible", no_argument, NULL, OPT_REPRODUCIBLE},
     {"ctx", required_argument, NULL, 'c'},
     {"batch", required_argument, NULL, OPT_BATCH},
@@ -126,19 +128,16 @@ static bool size(const char *name, const char *text, uint64_t *ret_bytes)
     return false;
 }
 
-static bool cache_disk(const char *text, uint64_t *ret_budget)
+/* Bytes a day; off is 0, no bound. */
+static bool per_day(const char *text, uint64_t *ret_bytes)
 {
     if (strcmp(text, "off") == 0) {
-        *ret_budget = CAIRN_BUDGET_OFF;
+        *ret_bytes = 0;
         return true;
     }
-    if (strcmp(text, "auto") == 0) {
-        *ret_budget = CAIRN_BUDGET_AUTO;
+    if (cairn__cli_size(text, ret_bytes) && *ret_bytes > 0)
         return true;
-    }
-    if (cairn__cli_size(text, ret_budget) && *ret_budget > 0)
-        return true;
-    cairn__cli_error("--cache-disk must be off, auto or a size such as 20G, not '%.60s'", text);
+    cairn__cli_error("--cache-write-per-day must be off or a size such as 100G, not '%.60s'", text);
     return false;
 }
 
@@ -196,7 +195,8 @@ static bool one_option(int option, const char *arg, cairn__serve_options *o)
 {
     switch (option) {
     case 'p': return port(arg, &o->port);
-    case OPT_CACHE_DISK: return cache_disk(arg, &o->cache_budget);
+    case OPT_CACHE_DISK: return cairn__cli_cache_disk(arg, o);
+    case OPT_CACHE_PER_DAY: return per_day(arg, &o->cache_per_day);
     case OPT_CACHE_RESERVE: return size("cache-reserve", arg, &o->cache_reserve);
     case OPT_CACHE_TIMEOUT: return seconds("cache-timeout", arg, &o->runtime.patience_ms);
     case OPT_MAX_BODY: return size("max-body", arg, &o->max_body_size);

@@ -117,6 +117,12 @@ static cairn_status choose_page_size(parts *p, uint32_t *ret_page_tokens)
     return CAIRN_EINVAL;
 }
 
+static void log_engine(void *ctx, const char *line)
+{
+    (void)ctx;
+    cairn__log_line("%s", line);
+}
+
 static cairn_status open_with_key(parts *p, cairn_store_options *options)
 {
     uint8_t      key[CAIRN__SECRET_SIZE];
@@ -136,7 +142,9 @@ static cairn_status open_store(parts *p)
 {
     cairn_store_options options = {.root          = p->options.cache_dir,
                                    .budget_bytes  = p->options.cache_budget,
-                                   .reserve_bytes = p->options.cache_reserve};
+                                   .reserve_bytes = p->options.cache_reserve,
+                                   .day_bytes     = p->options.cache_per_day,
+                                   .notice        = log_engine};
     cairn_status        status  = CAIRN_OK;
     if (p->options.cache_budget != CAIRN_BUDGET_OFF)
         status = choose_page_size(p, &options.page_tokens);
@@ -156,12 +164,6 @@ static cairn_status open_store(parts *p)
 
 /* ---- the model ---- */
 
-static void log_engine(void *ctx, const char *line)
-{
-    (void)ctx;
-    cairn__log_line("%s", line);
-}
-
 static cairn_status open_engine(parts *p)
 {
     cairn__runtime       *rt      = NULL;
@@ -180,6 +182,33 @@ static cairn_status open_engine(parts *p)
     if (status != CAIRN_OK)
         cairn__runtime_close(rt);
     return status;
+}
+
+/* ---- SIGHUP ---- */
+
+/* A budget that can't be read is no reason to end, nor to guess one. */
+static void read_budget_again(void *ctx)
+{
+    parts            *p = ctx;
+    uint64_t          budget;
+    char              most[32], used[32];
+    cairn_store_stats stats;
+    if (!cairn__cli_read_budget(p->options.budget_file, &budget, &p->error)) {
+        cairn__log_line("SIGHUP: %s; the cache's size stays as it is", p->error.text);
+        return;
+    }
+    if (!p->store || budget == CAIRN_BUDGET_OFF) {
+        cairn__log_line("SIGHUP: the cache on disk is turned on and off by a restart only");
+        return;
+    }
+    if (cairn_store_set_budget(p->store, budget) != CAIRN_OK) {
+        cairn__log_line("SIGHUP: the size of the disk can't be learnt; the cache's size stays as it is");
+        return;
+    }
+    cairn_store_get_stats(p->store, &stats);
+    cairn__log_line("SIGHUP: cache on disk: at most %s from now on (%s used)",
+                    cairn__cli_size_text(stats.budget_bytes, most, sizeof most),
+                    cairn__cli_size_text(stats.used_bytes, used, sizeof used));
 }
 
 /* ---- what the operator is told ---- */
@@ -282,7 +311,9 @@ static cairn_status serve(parts *p, cairn__http *http_take)
                                      .model_name   = p->model_name,
                                      .keys         = p->keys,
                                      .reproducible = p->options.runtime.reproducible,
-                                     .grace_ms     = p->options.grace_s * 1000};
+                                     .grace_ms     = p->options.grace_s * 1000,
+                                     .reload       = p->options.budget_file ? read_budget_again : NULL,
+                                     .reload_ctx   = p};
     say_model(p);
     say_cache(p);
     cairn_status status = CAIRN_OK;

@@ -120,6 +120,7 @@ static void place_and_restore(cairn__run *run)
     cairn__restored  r = restore(run);
     cairn__resident *item = &engine->seqs.items[run->seq];
     run->miss = r.miss;
+    run->evicted_s = r.evicted_s;
     run->restore_ns = r.elapsed_ns;
     run->restored_bytes = r.bytes;
     run->from_store = r.from_store;

@@ -18,6 +18,7 @@ typedef struct cairn__run {
     uint32_t        n_resident, n_cached, from_store;
     uint64_t        restored_bytes, restore_ns, prefill_ns, decode_ns, ttft_ns, started_ns, logged_ns;
     cairn_miss      miss;
+    uint64_t        evicted_s; /* how long ago, with CAIRN_MISS_EVICTED */
     cairn__finish   finish;
     char            message[640];
 } cairn__run;

@@ -77,7 +77,9 @@ static void log_line(const cairn__run *run, cairn_status status)
     uint32_t held = run->placed ? cairn__run_held(run) : 0;
     uint32_t prompt_held = held < run->n_prompt ? held : run->n_prompt;
     uint32_t computed = prompt_held > run->n_cached ? prompt_held - run->n_cached : 0;
-    if (run->miss != CAIRN_MISS_NONE)
+    if (run->miss == CAIRN_MISS_EVICTED)
+        snprintf(miss, sizeof miss, "; rest not cached: evicted %llu s ago", (unsigned long long)run->evicted_s);
+    else if (run->miss != CAIRN_MISS_NONE)
         snprintf(miss, sizeof miss, "; rest not cached: %s", cairn_miss_text(run->miss));
     cairn__engine_log(
         run->engine,

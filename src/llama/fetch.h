@@ -46,6 +46,7 @@ struct cairn__fetch {
     cairn_identity  *identity; /* a copy, like the tokens: tasks may outlive the call */
     cairn_pin       *pin;
     cairn_miss       miss;        /* why there are no more pages; NONE: all that were asked for */
+    uint64_t         evicted_s;   /* how long ago, with CAIRN_MISS_EVICTED */
     uint32_t         n_pages;     /* that fit this context, one behind the other */
     uint32_t         from, limit; /* tokens that are there, and asked for */
     cairn__fetch_run runs[CAIRN__FETCH_RUNS];

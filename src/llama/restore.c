@@ -34,6 +34,7 @@ typedef struct restore {
     uint32_t      at;          /* the sequence holds [0, at) */
     uint32_t      first;       /* [first, at) came from the store, when bytes > 0 */
     cairn_miss    miss;        /* why it ends here; NONE: it doesn't yet */
+    uint64_t      evicted_s;   /* how long ago, with CAIRN_MISS_EVICTED */
     uint64_t      bytes;
 } restore;
 
@@ -180,6 +181,7 @@ static void restore_found(restore *job)
         run_pipeline(job);
     if (!job->miss)
         job->miss = listed;
+    job->evicted_s = job->fetch->evicted_s;
 }
 
 /* Brings what is stored behind job->at. */
@@ -253,6 +255,7 @@ cairn_status cairn_llama_restore(cairn_llama *cache, llama_seq_id seq, const lla
         .bytes = job.bytes,
         .elapsed_ns = cairn__monotonic_ns() - began_ns,
         .miss = job.miss,
+        .evicted_s = job.miss == CAIRN_MISS_EVICTED ? job.evicted_s : 0,
     };
     return CAIRN_OK;
 }

@@ -111,6 +111,7 @@ typedef struct cairn__restored {
     uint32_t   n_tokens, from_store;
     uint64_t   bytes, elapsed_ns;
     cairn_miss miss;
+    uint64_t   evicted_s; /* with CAIRN_MISS_EVICTED: how long ago */
 } cairn__restored;
 cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt, const int32_t *tokens,
                                    uint32_t n_tokens, uint32_t n_resident);

@@ -71,7 +71,7 @@ cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const cairn
         nothing.miss = CAIRN_MISS_IO;
         return nothing;
     }
-    cairn__restored result = {r.n_tokens, r.from_store, r.bytes, r.elapsed_ns, r.miss};
+    cairn__restored result = {r.n_tokens, r.from_store, r.bytes, r.elapsed_ns, r.miss, r.evicted_s};
     if (!holds_as_promised(rt, seq, n_tokens, r.n_tokens)) {
         /* Read back, not believed: what is in doubt is computed again. */
         llama_memory_seq_rm(rt->memory, (llama_seq_id)seq, -1, -1);

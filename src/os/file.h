@@ -51,7 +51,9 @@ CAIRN_MUST_USE cairn_status cairn__make_dir(int dir_fd, const char *name, bool *
 CAIRN_MUST_USE cairn_status cairn__stat(int dir_fd, const char *name, cairn__file_info *ret_info); /* no follow */
 CAIRN_MUST_USE cairn_status cairn__stat_user_file(const char *path, cairn__file_info *ret_info);
 CAIRN_MUST_USE cairn_status cairn__fstat(int fd, cairn__file_info *ret_info);
-CAIRN_MUST_USE cairn_status cairn__touch(int fd); /* mtime = now */
+CAIRN_MUST_USE cairn_status cairn__set_mtime(int fd, int64_t mtime_ns);
+/* `fd` becomes another name for what `by` is, at once for all threads; `by` stays. */
+CAIRN_MUST_USE cairn_status cairn__replace(int fd, int by);
 
 /* Calls visit for each entry but . and ..; visit returns false to stop. The
  * listing order is the file system's. Cost: 0.5 us an entry (ext4). */

@@ -77,15 +77,25 @@ static void on_signal(evutil_socket_t signal_number, short what, void *ctx)
     pthread_detach(thread);
 }
 
+static void on_reload(evutil_socket_t signal_number, short what, void *ctx)
+{
+    cairn__server *server = ctx;
+    (void)signal_number, (void)what;
+    server->options.reload(server->options.reload_ctx);
+}
+
+static bool watch_signal(cairn__server *server, int i, int number, event_callback_fn act)
+{
+    server->signals[i] = evsignal_new(server->base, number, act, server);
+    return server->signals[i] && event_add(server->signals[i], NULL) == 0;
+}
+
 static bool watch_signals(cairn__server *server)
 {
-    const int numbers[2] = {SIGTERM, SIGINT};
     signal(SIGPIPE, SIG_IGN);
-    for (int i = 0; i < 2; i++) {
-        server->signals[i] = evsignal_new(server->base, numbers[i], on_signal, server);
-        if (!server->signals[i] || event_add(server->signals[i], NULL) != 0)
-            return false;
-    }
+    if (!watch_signal(server, 0, SIGTERM, on_signal) || !watch_signal(server, 1, SIGINT, on_signal) ||
+        (server->options.reload && !watch_signal(server, 2, SIGHUP, on_reload)))
+        return false;
     server->drain = evtimer_new(server->base, on_drain, server);
     return server->drain != NULL;
 }
@@ -155,7 +165,7 @@ void cairn__server_destroy(cairn__server *server)
     cairn__preparer_destroy(server->preparer);
     cairn__mailbox_destroy(server->box);
     cairn__http_destroy(server->http);
-    for (int i = 0; i < 2; i++)
+    for (size_t i = 0; i < sizeof server->signals / sizeof server->signals[0]; i++)
         if (server->signals[i])
             event_free(server->signals[i]);
     if (server->drain)

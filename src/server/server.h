@@ -19,6 +19,8 @@ typedef struct cairn__server_options { /* all borrowed until destroy, except htt
     const cairn__keys *keys;   /* NULL: open to everybody */
     bool           reproducible;
     uint32_t       grace_ms; /* for the running answer when a signal ends the server */
+    void (*reload)(void *ctx); /* on SIGHUP, in the server's thread; NULL: the signal is left as it is */
+    void *reload_ctx;
 } cairn__server_options;
 
 /* Takes options->http in every case. */

@@ -16,7 +16,7 @@ struct cairn__server {
     cairn__mailbox       *box;
     cairn__preparer      *preparer;
     cairn__http          *http;
-    struct event         *signals[2], *drain;
+    struct event         *signals[3], *drain;
     cairn__exchange      *first; /* all generations under way */
     int64_t               started; /* wall clock */
     bool                  stopping, stopped; /* a signal came; the engine has ended */

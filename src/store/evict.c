@@ -14,12 +14,15 @@
  * nearly everything that is, and found by the next one. */
 #include "store/forest.h"
 
+#include "core/page_use.h"
 #include "os/clock.h"
+#include "store/ring.h"
 #include "tier/remove.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#define RING_EXTRA (UINT64_C(2) * 4096) /* its extent tree, and growth of the root's folder */
 #define MAX_AGE_NS (UINT64_C(600) * 1000 * 1000 * 1000)
 
 /* ---- evicting one ---- */
@@ -55,9 +58,10 @@ static verdict evict_from(cairn_store *store, cairn__evictor *ev, int identity_f
     cairn_status status = cairn__stat(folder_fd, text, &info);
     if (status)
         return status == CAIRN_ENOENT ? GONE : STAYS;
-    int64_t used_s = info.mtime_ns / INT64_C(1000000000);
-    if (used_s > n->used_s) { /* E1 */
-        n->used_s = used_s;
+    cairn__page_use use = cairn__page_use_of(info.mtime_ns);
+    if (use.used_s > n->used_s || (n->unused && use.n_uses > 0)) { /* E1 */
+        n->used_s = use.used_s > n->used_s ? use.used_s : n->used_s;
+        n->unused = false;
         cairn__forest_judge(ev, n, cairn__wall_seconds());
         return AGAIN;
     }
@@ -67,6 +71,8 @@ static verdict evict_from(cairn_store *store, cairn__evictor *ev, int identity_f
         return STAYS;
     *freed += info.disk_bytes;
     cairn__count(&store->counters.pages_evicted, 1);
+    if (store->ring_fd >= 0)
+        cairn__ring_note(store->ring_fd, store->n_rings, n->name.key, cairn__wall_seconds());
     return GONE;
 }
 
@@ -98,12 +104,25 @@ static verdict evict_node(cairn_store *store, cairn__evictor *ev, cairn__node *n
     return v;
 }
 
-static void lost_child(cairn__evictor *ev, uint32_t parent, int64_t now_s)
+static void lost_child(const cairn_store *store, cairn__evictor *ev, uint32_t parent, int64_t now_s)
 {
     if (parent == CAIRN__NO_NODE || --ev->nodes[parent].n_children > 0)
         return;
+    cairn__forest_price(store, ev, &ev->nodes[parent]);
     cairn__forest_judge(ev, &ev->nodes[parent], now_s);
     cairn__forest_push(ev, parent);
+}
+
+/* The last page of an identity went: its folder and text follow. */
+static uint64_t lost_page(const cairn_store *store, cairn__evictor *ev, uint32_t identity)
+{
+    int pages_fd;
+    if (--ev->identities[identity].n_pages > 0 ||
+        cairn__open_dir(store->root.fd, CAIRN__ROOT_PAGES, &pages_fd) != CAIRN_OK)
+        return 0;
+    uint64_t freed = cairn__remove_identity(pages_fd, ev->identities[identity].text);
+    cairn__close(pages_fd);
+    return freed;
 }
 
 /* Frees from the forest as it is. Pages to be judged later are put back at the end. */
@@ -117,7 +136,8 @@ static uint64_t evict_known(cairn_store *store, cairn__evictor *ev, uint64_t byt
         uint32_t i = cairn__forest_pop(ev);
         switch (evict_node(store, ev, &ev->nodes[i], &freed)) {
         case GONE:
-            lost_child(ev, ev->nodes[i].parent, now_s);
+            lost_child(store, ev, ev->nodes[i].parent, now_s);
+            freed += lost_page(store, ev, ev->nodes[i].identity);
             break;
         case AGAIN:
             cairn__forest_push(ev, i);
@@ -154,9 +174,37 @@ static void rebuild(cairn_store *store)
 static uint64_t evict_some(cairn_store *store, uint64_t bytes)
 {
     uint64_t last_count = cairn__ledger_last_count(store->ledger);
+    if (cairn__ring_open(store->root.fd, true, &store->ring_fd, &store->n_rings) != CAIRN_OK)
+        store->ring_fd = -1;
     uint64_t freed = store->evictor ? evict_known(store, store->evictor, bytes) : 0;
+    cairn__close(store->ring_fd);
+    store->ring_fd = -1;
     cairn__ledger_freed(store->ledger, freed, last_count);
     return freed;
+}
+
+/* The ring of evicted keys is made when there is something to note and room for it;
+ * a tool uses one that is there. */
+static void make_ring(cairn_store *store)
+{
+    cairn__file_info     info;
+    uint64_t             made = 0, missing;
+    uint32_t             size = cairn__ring_file_size(store->budget_bytes);
+    cairn__ledger_limits limits = {.budget_bytes = store->budget_bytes};
+    const uint64_t       reserved = size + RING_EXTRA;
+    if (!store->has_writer || size == 0 || cairn__stat(store->root.fd, CAIRN__RING_FILE, &info) != CAIRN_ENOENT ||
+        cairn__ledger_reserve(store->ledger, reserved, &limits, &missing) != CAIRN_OK)
+        return;
+    cairn_status status = cairn__ring_create(store->root.fd, size, &made);
+    cairn__ledger_commit(store->ledger, reserved, status ? made : made + RING_EXTRA / 2);
+}
+
+/* What restores cost is kept for whoever evicts next. */
+static void pass_on_price(cairn_store *store)
+{
+    uint64_t own = atomic_load(&store->restore_ps);
+    if (own && own != cairn__ledger_restore_ps(store->ledger))
+        cairn__ledger_note_restore_ps(store->ledger, (uint32_t)own);
 }
 
 uint64_t cairn__empty_quarantine(cairn_store *store)
@@ -173,6 +221,7 @@ uint64_t cairn__evict(cairn_store *store, uint64_t bytes)
     bool     fresh = is_stale(store->evictor);
     if (freed >= bytes)
         return freed;
+    pass_on_price(store);
     if (fresh)
         rebuild(store);
     freed += evict_some(store, bytes - freed);
@@ -180,5 +229,6 @@ uint64_t cairn__evict(cairn_store *store, uint64_t bytes)
         rebuild(store);
         freed += evict_some(store, bytes - freed);
     }
+    make_ring(store);
     return freed;
 }

@@ -1,11 +1,14 @@
 /* forest.c - see forest.h.
  *
  * The order between pages that cost differently to compute needs their headers;
- * they are read for the leaves used longest ago, up to MAX_HEADERS, and the others
- * count as average, as do those that are encrypted with another key. An orphan (parent gone) can't be reached and goes
- * first, once it is old enough not to be half of somebody's batch. */
+ * they are read for the leaves used longest ago, up to MAX_HEADERS, and for a page
+ * that becomes a leaf; the others count as
+ * average, as do those that are encrypted with another key. An orphan (parent gone) can't be
+ * reached and goes first, once it is old enough not to be half of somebody's batch;
+ * so do the pages of an identity that no process has opened for STALE_S. */
 #include "store/forest.h"
 
+#include "core/page_use.h"
 #include "os/clock.h"
 #include "policy/evict.h"
 
@@ -15,7 +18,8 @@
 #define MAX_PAGES (UINT32_MAX / 4)
 #define MAX_HEADERS 4096u /* 40 ms of opens when warm */
 #define ORPHAN_AGE_S 60
-#define DEFAULT_NS_PER_BYTE 1.0 /* only ever compared with itself */
+#define STALE_S (INT64_C(30) * 86400) /* guess: longer than any pause of a model that is still in use */
+#define DEFAULT_NS_PER_BYTE 1.0       /* only ever compared with itself */
 
 void cairn__evictor_destroy(cairn__evictor *ev)
 {
@@ -71,31 +75,33 @@ void cairn__forest_judge(const cairn__evictor *ev, cairn__node *n, int64_t now_s
 {
     cairn__evict_case c = {.disk_bytes = n->disk_bytes,
                            .prefill_ns = n->prefill_ns,
+                           .restore_ns = (uint64_t)((double)n->disk_bytes * (double)ev->restore_ps / 1000.0),
                            .used_s = n->used_s,
-                           .default_ns_per_byte = ev->ns_per_byte};
-    n->score = n->orphan ? -1.0 : cairn__evict_score(&c, now_s);
+                           .default_ns_per_byte = ev->ns_per_byte,
+                           .unused = n->unused,
+                           .unwanted = n->orphan || ev->identities[n->identity].stale};
+    n->score = cairn__evict_score(&c, now_s);
 }
 
 /* ---- building: what the scan saw ---- */
 
 static uint32_t identity_index(cairn__evictor *ev, const char *text)
 {
-    cairn__identity_name_text name = {{0}};
-    if (strlen(text) != sizeof(name.text) - 1)
+    if (strlen(text) != CAIRN__IDENTITY_NAME_SIZE - 1)
         return CAIRN__NO_NODE;
-    memcpy(name.text, text, sizeof(name.text) - 1);
     /* The scan goes identity by identity. */
-    if (ev->n_identities && memcmp(&ev->identities[ev->n_identities - 1], &name, sizeof(name)) == 0)
+    if (ev->n_identities && strcmp(ev->identities[ev->n_identities - 1].text, text) == 0)
         return ev->n_identities - 1;
     if (ev->n_identities == ev->identity_room) {
-        uint32_t                   room = ev->identity_room * 2 + 8;
-        cairn__identity_name_text *identities = realloc(ev->identities, room * sizeof(*identities));
+        uint32_t                room = ev->identity_room * 2 + 8;
+        cairn__forest_identity *identities = realloc(ev->identities, room * sizeof(*identities));
         if (!identities)
             return CAIRN__NO_NODE;
         ev->identities = identities;
         ev->identity_room = room;
     }
-    ev->identities[ev->n_identities] = name;
+    ev->identities[ev->n_identities] = (cairn__forest_identity){.n_pages = 0};
+    memcpy(ev->identities[ev->n_identities].text, text, CAIRN__IDENTITY_NAME_SIZE);
     return ev->n_identities++;
 }
 
@@ -113,11 +119,16 @@ static bool see_page(void *ctx, const cairn__scan_page *page)
         ev->nodes = nodes;
         ev->room = room;
     }
+    cairn__page_use         use = cairn__page_use_of(page->info->mtime_ns);
+    cairn__forest_identity *id = &ev->identities[identity];
+    id->n_pages++;
+    id->used_s = use.used_s > id->used_s ? use.used_s : id->used_s;
     ev->nodes[ev->n_nodes++] = (cairn__node){.name = *page->name,
                                              .identity = identity,
                                              .parent = CAIRN__NO_NODE,
                                              .disk_bytes = page->info->disk_bytes,
-                                             .used_s = page->info->mtime_ns / INT64_C(1000000000)};
+                                             .unused = use.n_uses == 0,
+                                             .used_s = use.used_s};
     return true;
 }
 
@@ -184,16 +195,62 @@ static bool link_nodes(cairn__evictor *ev, int64_t now_s)
     return true;
 }
 
+enum { UNKNOWN, CLIMBING, REACHED, LOST }; /* of cairn__node.reach */
+
+/* What lies behind an orphan can't be reached either. Names may be made up, so a
+ * chain may bite its own tail: nobody reaches that. */
+static void find_lost(cairn__evictor *ev)
+{
+    for (uint32_t i = 0; i < ev->n_nodes; i++) {
+        uint32_t top = i, p = i;
+        for (; p != CAIRN__NO_NODE && ev->nodes[p].reach == UNKNOWN; p = ev->nodes[p].parent) {
+            ev->nodes[p].reach = CLIMBING;
+            top = p;
+        }
+        uint8_t verdict = p == CAIRN__NO_NODE              ? (ev->nodes[top].orphan ? LOST : REACHED)
+                          : ev->nodes[p].reach == CLIMBING ? LOST
+                                                           : ev->nodes[p].reach;
+        for (p = i; p != CAIRN__NO_NODE && ev->nodes[p].reach == CLIMBING; p = ev->nodes[p].parent) {
+            ev->nodes[p].reach = verdict;
+            ev->nodes[p].orphan = verdict == LOST;
+        }
+    }
+}
+
 /* A use of a page is one of all before it, though only the page's own time is
- * touched: else a system prompt would go right after the last of its tails. */
+ * touched: else a system prompt would go right after the last of its tails. And two
+ * that begin alike have used what they share. */
 static void pass_use_up(cairn__evictor *ev)
 {
     for (uint32_t i = 0; i < ev->n_nodes; i++) {
         int64_t used_s = ev->nodes[i].used_s;
+        ev->nodes[i].unused &= ev->nodes[i].n_children < 2;
         for (uint32_t p = ev->nodes[i].parent; p != CAIRN__NO_NODE && ev->nodes[p].used_s < used_s;
              p = ev->nodes[p].parent)
             ev->nodes[p].used_s = used_s;
     }
+    for (uint32_t i = 0; i < ev->n_nodes; i++)
+        if (!ev->nodes[i].unused)
+            for (uint32_t p = ev->nodes[i].parent; p != CAIRN__NO_NODE && ev->nodes[p].unused; p = ev->nodes[p].parent)
+                ev->nodes[p].unused = false;
+}
+
+/* The time of an identity's folder is when somebody last opened it (lookup.c). */
+static void find_stale(const cairn_store *store, cairn__evictor *ev, int64_t now_s)
+{
+    int pages_fd;
+    if (cairn__open_dir(store->root.fd, CAIRN__ROOT_PAGES, &pages_fd) != CAIRN_OK)
+        return;
+    for (uint32_t i = 0; i < ev->n_identities; i++) {
+        cairn__forest_identity *id = &ev->identities[i];
+        cairn__file_info        info;
+        if (cairn__stat(pages_fd, id->text, &info) != CAIRN_OK)
+            continue;
+        int64_t opened_s = info.mtime_ns / INT64_C(1000000000);
+        id->used_s = opened_s > id->used_s ? opened_s : id->used_s;
+        id->stale = now_s - id->used_s > STALE_S;
+    }
+    cairn__close(pages_fd);
 }
 
 /* ---- building: prices ---- */
@@ -255,6 +312,13 @@ static uint64_t read_prefill_ns(const cairn_store *store, const cairn__evictor *
     return status ? 0 : prefill_ns_of(store, buf, size);
 }
 
+void cairn__forest_price(const cairn_store *store, const cairn__evictor *ev, cairn__node *n)
+{
+    if (!n->priced)
+        n->prefill_ns = read_prefill_ns(store, ev, n);
+    n->priced = true;
+}
+
 static int by_use(const void *a, const void *b)
 {
     const cairn__node *const *x = a, *const *y = b;
@@ -273,7 +337,7 @@ static bool read_prices(const cairn_store *store, cairn__evictor *ev)
             leaves[n++] = &ev->nodes[i];
     qsort(leaves, n, sizeof(*leaves), by_use);
     for (uint32_t i = 0; i < n && i < MAX_HEADERS; i++) {
-        leaves[i]->prefill_ns = read_prefill_ns(store, ev, leaves[i]);
+        cairn__forest_price(store, ev, leaves[i]);
         if (leaves[i]->prefill_ns == 0)
             continue;
         ns += (double)leaves[i]->prefill_ns;
@@ -301,7 +365,10 @@ cairn__evictor *cairn__forest_build(cairn_store *store)
         cairn__evictor_destroy(ev);
         return NULL;
     }
+    find_lost(ev);
     pass_use_up(ev);
+    find_stale(store, ev, now_s);
+    ev->restore_ps = cairn__restore_price(store);
     for (uint32_t i = 0; i < ev->n_nodes; i++) {
         cairn__forest_judge(ev, &ev->nodes[i], now_s);
         if (ev->nodes[i].n_children == 0)

@@ -12,25 +12,32 @@ typedef struct cairn__node {
     uint32_t         identity; /* index */
     uint32_t         parent;   /* index, or CAIRN__NO_NODE: first page, or orphan */
     uint32_t         n_children;
-    bool             orphan;
+    bool             orphan; /* can't be reached: it, or one before it, has lost its parent */
+    uint8_t          reach;  /* forest.c's, while it finds that out */
+    bool             unused; /* since it was stored, and so are all behind it */
+    bool             priced; /* its header was read for prefill_ns */
     uint64_t         disk_bytes, prefill_ns;
     int64_t          used_s;
     double           score;
 } cairn__node;
 
-typedef struct cairn__identity_name_text {
-    char text[CAIRN__IDENTITY_NAME_SIZE];
-} cairn__identity_name_text;
+typedef struct cairn__forest_identity {
+    char     text[CAIRN__IDENTITY_NAME_SIZE];
+    bool     stale;   /* nobody has opened it for long */
+    uint32_t n_pages; /* that are left */
+    int64_t  used_s;  /* of its newest page, or when it was opened */
+} cairn__forest_identity;
 
 struct cairn__evictor {
-    cairn__node               *nodes;
-    uint32_t                   n_nodes, room;
-    cairn__identity_name_text *identities;
-    uint32_t                   n_identities, identity_room;
-    uint32_t                  *heap; /* indices of leaves, lowest score first */
-    uint32_t                   n_heap;
-    uint64_t                   built_ns;
-    double                     ns_per_byte; /* stands in where nothing was measured */
+    cairn__node            *nodes;
+    uint32_t                n_nodes, room;
+    cairn__forest_identity *identities;
+    uint32_t                n_identities, identity_room;
+    uint32_t               *heap; /* indices of leaves, lowest score first */
+    uint32_t                n_heap;
+    uint64_t                built_ns;
+    double                  ns_per_byte; /* stands in where nothing was measured */
+    uint64_t                restore_ps;  /* picoseconds for a byte; 0: unknown */
 };
 
 /* Scans the root, which also corrects the ledger. NULL: out of memory, or the scan failed. */
@@ -41,6 +48,8 @@ void     cairn__forest_push(cairn__evictor *ev, uint32_t index);
 uint32_t cairn__forest_pop(cairn__evictor *ev); /* n_heap > 0 */
 /* Sets the node's score from what it says now. */
 void cairn__forest_judge(const cairn__evictor *ev, cairn__node *n, int64_t now_s);
+/* Reads the price of computing it, if that was not done. */
+void cairn__forest_price(const cairn_store *store, const cairn__evictor *ev, cairn__node *n);
 
 /* Folder of the node's identity. */
 CAIRN_MUST_USE cairn_status cairn__forest_open_identity(const cairn_store *store, const cairn__evictor *ev,

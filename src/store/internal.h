@@ -21,6 +21,7 @@
 /* A temporary file that nobody has locked is an orphan from this age on: longer than
  * a writer takes from create to lock; one that takes longer loses the page. */
 #define CAIRN__ORPHAN_NS (INT64_C(20) * 1000 * 1000 * 1000)
+#define CAIRN__KNOWN_IDENTITIES 16u
 #define CAIRN__RECHECK_NS (UINT64_C(10) * 1000 * 1000 * 1000) /* a full device is tried again after this */
 
 typedef struct cairn__put_job cairn__put_job;
@@ -39,11 +40,13 @@ struct cairn_pin {
     cairn_digest      identity;
     cairn__pin_page **pages; /* [n_pages] */
     uint32_t          n_pages, room;
+    /* For the price of a restore: when the first block was read, and how much in all. */
+    atomic_uint_fast64_t first_read_ns, read_bytes;
 };
 
 typedef struct cairn__counters {
     atomic_uint_fast64_t lookups, hits, hit_tokens, misses[CAIRN_MISS_COUNT];
-    atomic_uint_fast64_t pages_put, pages_published, pages_skipped, pages_given_up;
+    atomic_uint_fast64_t pages_put, pages_published, pages_skipped, pages_given_up, pages_over_day;
     atomic_uint_fast64_t bytes_written, bytes_read;
     atomic_uint_fast64_t pages_corrupt, pages_quarantined, pages_evicted;
     atomic_uint_fast64_t write_errors, read_errors;
@@ -55,17 +58,25 @@ static inline void cairn__count(atomic_uint_fast64_t *counter, uint64_t n)
 }
 
 struct cairn_store {
-    cairn__root      root; /* fd -1: tier off */
-    bool             off;
-    uint32_t         page_tokens;
-    uint64_t         budget_bytes, reserve_bytes, queue_limit_bytes, quarantine_bytes;
-    cairn__keyring  *keyring; /* NULL: pages are plain; root borrows it */
-    cairn__listings *listings;
-    cairn__ledger   *ledger;
-    cairn__counters  counters;
+    cairn__root root; /* fd -1: tier off */
+    bool        off;
+    uint32_t    page_tokens;
+    uint64_t    reserve_bytes, queue_limit_bytes, day_bytes;
+    /* Changes while the store runs; UINT64_MAX: a tool, which writes nothing. */
+    atomic_uint_fast64_t budget_bytes;
+    cairn__keyring      *keyring; /* NULL: pages are plain; root borrows it */
+    cairn__listings     *listings;
+    cairn__ledger       *ledger;
+    cairn__counters      counters;
     /* Freed by lookups; they don't wait for the ledger's lock, the writer passes it on. */
     atomic_uint_fast64_t freed_bytes;
     uint64_t             freed_since; /* the writer's: last count when it passed them on */
+
+    void (*notice)(void *ctx, const char *line);
+    void                *notice_ctx;
+    atomic_uint          spent_day;  /* the last day on which all that may be written was; 0: none */
+    atomic_bool          lost;       /* the root is gone and could not be made again */
+    atomic_uint_fast64_t restore_ps; /* measured picoseconds for a byte, 0: unknown */
 
     pthread_mutex_t lock;
     pthread_cond_t  work; /* to the writer: something to do; to the janitor: stop */
@@ -74,22 +85,44 @@ struct cairn_store {
     uint64_t        queued_bytes;
     uint64_t        put_seq, done_seq; /* of the last job accepted, ended */
     bool            stop;
-    bool            fit_wanted; /* the writer is to look whether the budget is passed */
-    cairn_pin      *pins;
-    bool            write_failed;     /* for good */
-    bool            low_space;        /* below the reserve, or ENOSPC */
-    uint64_t        blocked_until_ns; /* monotonic; 0: not blocked */
+    bool            fit_wanted;   /* the writer is to look whether the budget is passed */
+    bool            root_suspect; /* and whether the root is still there */
+    struct {                      /* identities used lately, so that their folders are touched once an hour */
+        cairn_digest identity;
+        uint64_t     until_ns;
+    } known[CAIRN__KNOWN_IDENTITIES];
+    uint32_t   next_known;
+    cairn_pin *pins;
+    bool       write_failed;     /* for good */
+    bool       low_space;        /* below the reserve, or ENOSPC */
+    uint64_t   blocked_until_ns; /* monotonic; 0: not blocked */
 
     pthread_mutex_t scan_lock; /* one scan at a time in this process */
     pthread_t       writer, janitor;
     bool            has_writer, has_janitor;
 
-    cairn__evictor *evictor; /* the writer thread's */
+    cairn__evictor *evictor; /* the writer thread's, like the next two */
+    int             ring_fd; /* while it evicts; -1: none */
+    uint32_t        n_rings;
 };
 
 /* ---- store.c ---- */
 /* Zeroed, with its locks; no root yet. NULL: no memory. */
 cairn_store *cairn__store_alloc(void);
+/* Most that lies in quarantine. */
+uint64_t cairn__quarantine_limit(const cairn_store *store);
+
+/* ---- notice.c ---- */
+void cairn__notice(cairn_store *store, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* States, each told once when it changes. Without locks held. */
+void cairn__store_set_low(cairn_store *store, bool low);
+void cairn__store_fail_writes(cairn_store *store);
+bool cairn__store_is_spent(cairn_store *store); /* today */
+void cairn__store_set_spent(cairn_store *store);
+/* Writer thread: the root is there, or again. False: it is gone. */
+bool cairn__store_check_root(cairn_store *store);
+/* Has the writer do that if it looks as if the root were removed. */
+void cairn__store_suspect_root(cairn_store *store);
 
 /* ---- lookup.c, child.c ---- */
 
@@ -121,7 +154,9 @@ CAIRN_MUST_USE cairn_status cairn__pin_create(cairn_store *store, const cairn_di
 /* Takes the file over, also on failure. */
 CAIRN_MUST_USE cairn_status cairn__pin_add_take(cairn_pin *pin, cairn__page_file *file, uint32_t used_tokens);
 void                        cairn__pin_drop_last(cairn_pin *pin);
-bool                        cairn__store_is_pinned(cairn_store *store, const uint8_t key[CAIRN__PAGE_NAME_KEY_SIZE]);
+/* Picoseconds to restore a byte, measured by this process or else by another; 0: unknown. */
+uint64_t cairn__restore_price(cairn_store *store);
+bool     cairn__store_is_pinned(cairn_store *store, const uint8_t key[CAIRN__PAGE_NAME_KEY_SIZE]);
 
 /* ---- queue.c ---- */
 
@@ -163,7 +198,7 @@ bool cairn__store_find_used(cairn_store *store);
 void cairn__store_block(cairn_store *store, bool low_space);
 /* Writer thread: frees at least `bytes` if it can. Returns what it freed. */
 uint64_t cairn__evict(cairn_store *store, uint64_t bytes);
-uint64_t cairn__empty_quarantine(cairn_store *store); /* likewise */
+uint64_t cairn__empty_quarantine(cairn_store *store);     /* likewise */
 void     cairn__evictor_destroy(cairn__evictor *evictor); /* accepts NULL */
 
 /* ---- janitor.c ---- */

@@ -41,6 +41,10 @@ struct cairn__ledger {
     uint64_t        owed;       /* to be added to used, could not be written yet */
     bool            overstated; /* something freed could not be written */
     uint64_t        last_count; /* as last seen */
+    uint64_t        unwritten;  /* to be taken off the day's bytes */
+    uint64_t        written;    /* of `day`, as last seen: outlives the file */
+    uint32_t        day;
+    uint32_t        restore_ps; /* as last seen */
 
     atomic_uint_fast64_t total; /* likewise; read without the lock */
 };
@@ -132,6 +136,25 @@ static cairn_status lock_header(cairn__ledger *ledger)
     return status;
 }
 
+static uint32_t today(void)
+{
+    return (uint32_t)(cairn__wall_seconds() / 86400);
+}
+
+static void see_wear(cairn__ledger *ledger, cairn__ledger_image *im, bool good)
+{
+    uint32_t day = today();
+    if (!good) { /* the file was lost, not what is known of it */
+        im->day = ledger->day;
+        im->written_today = ledger->written;
+        im->restore_ps_per_byte = ledger->restore_ps;
+    }
+    if (im->day != day) {
+        im->day = day;
+        im->written_today = 0;
+    }
+}
+
 static void load(cairn__ledger *ledger, cairn__ledger_image *im)
 {
     uint8_t buf[CAIRN__LEDGER_SIZE];
@@ -143,6 +166,7 @@ static void load(cairn__ledger *ledger, cairn__ledger_image *im)
         im->boot_id = ledger->boot_id;
     }
     ledger->booted = true;
+    see_wear(ledger, im, good);
     if (ledger->slot < 0)
         claim_slot(ledger, im);
     if (ledger->slot >= 0)
@@ -171,6 +195,16 @@ static void apply_owed(const cairn__ledger *ledger, cairn__ledger_image *im)
         im->count_added = cairn__ledger_plus(im->count_added, ledger->owed);
     if (ledger->overstated)
         im->flags |= CAIRN__LEDGER_WANTED;
+    im->written_today = minus(im->written_today, ledger->unwritten);
+}
+
+static void see(cairn__ledger *ledger, const cairn__ledger_image *im)
+{
+    atomic_store(&ledger->total, cairn__ledger_image_total(im));
+    ledger->last_count = im->last_count;
+    ledger->written = im->written_today;
+    ledger->day = im->day;
+    ledger->restore_ps = im->restore_ps_per_byte;
 }
 
 static cairn_status write_image(cairn__ledger *ledger, cairn__ledger_image *im)
@@ -184,8 +218,8 @@ static cairn_status write_image(cairn__ledger *ledger, cairn__ledger_image *im)
     if (!status) { /* else what is owed may be added twice, which is too much and no harm */
         ledger->owed = 0;
         ledger->overstated = false;
-        atomic_store(&ledger->total, cairn__ledger_image_total(im));
-        ledger->last_count = im->last_count;
+        ledger->unwritten = 0;
+        see(ledger, im);
     }
     return status;
 }
@@ -259,7 +293,8 @@ void cairn__ledger_close(cairn__ledger *ledger)
 
 /* ---- changes ---- */
 
-cairn_status cairn__ledger_reserve(cairn__ledger *ledger, uint64_t bytes, uint64_t budget_bytes, uint64_t *ret_missing)
+cairn_status cairn__ledger_reserve(cairn__ledger *ledger, uint64_t bytes, const cairn__ledger_limits *limits,
+                                   uint64_t *ret_missing)
 {
     cairn__ledger_image im;
     cairn_status        status = begin(ledger, &im);
@@ -270,11 +305,15 @@ cairn_status cairn__ledger_reserve(cairn__ledger *ledger, uint64_t bytes, uint64
         status = CAIRN_EIO; /* more processes than slots */
     else if (!(im.flags & CAIRN__LEDGER_KNOWN))
         status = CAIRN_EBUSY;
-    else if (wanted > budget_bytes) {
+    else if (limits->day_bytes && cairn__ledger_plus(im.written_today, bytes) > limits->day_bytes)
+        status = CAIRN_EACCES; /* before the budget: else something is evicted for nothing */
+    else if (wanted > limits->budget_bytes) {
         status = CAIRN_ENOSPC;
-        *ret_missing = wanted - budget_bytes;
-    } else
+        *ret_missing = wanted - limits->budget_bytes;
+    } else {
         ledger->reserved += bytes;
+        im.written_today = cairn__ledger_plus(im.written_today, bytes);
+    }
     if (write_image(ledger, &im) != CAIRN_OK && !status) {
         ledger->reserved -= bytes; /* nobody else can know of it */
         status = CAIRN_EIO;
@@ -289,6 +328,7 @@ void cairn__ledger_commit(cairn__ledger *ledger, uint64_t reserved_bytes, uint64
     pthread_mutex_lock(&ledger->lock);
     ledger->reserved = minus(ledger->reserved, reserved_bytes);
     ledger->owed = cairn__ledger_plus(ledger->owed, used_bytes);
+    ledger->unwritten = cairn__ledger_plus(ledger->unwritten, minus(reserved_bytes, used_bytes));
     pthread_mutex_unlock(&ledger->lock);
     if (begin(ledger, &im) == CAIRN_OK)
         (void)!finish(ledger, &im);
@@ -382,8 +422,7 @@ static void look(cairn__ledger *ledger)
     if (ledger->fd < 0 || cairn__read_at(ledger->fd, buf, sizeof(buf), 0) != CAIRN_OK ||
         !cairn__ledger_decode(buf, &im))
         return;
-    atomic_store(&ledger->total, cairn__ledger_image_total(&im));
-    ledger->last_count = im.last_count;
+    see(ledger, &im);
 }
 
 /* Whoever asks for numbers must not wait for a disk that hangs under a transaction. */
@@ -403,4 +442,33 @@ uint64_t cairn__ledger_last_count(cairn__ledger *ledger)
     uint64_t last_count = ledger->last_count;
     pthread_mutex_unlock(&ledger->lock);
     return last_count;
+}
+
+uint64_t cairn__ledger_written_today(cairn__ledger *ledger)
+{
+    uint64_t written = 0;
+    if (pthread_mutex_trylock(&ledger->lock) == 0) {
+        look(ledger);
+        written = ledger->day == today() ? ledger->written : 0;
+        pthread_mutex_unlock(&ledger->lock);
+    }
+    return written;
+}
+
+uint32_t cairn__ledger_restore_ps(cairn__ledger *ledger)
+{
+    pthread_mutex_lock(&ledger->lock);
+    look(ledger);
+    uint32_t ps = ledger->restore_ps;
+    pthread_mutex_unlock(&ledger->lock);
+    return ps;
+}
+
+void cairn__ledger_note_restore_ps(cairn__ledger *ledger, uint32_t ps_per_byte)
+{
+    cairn__ledger_image im;
+    if (begin(ledger, &im) != CAIRN_OK)
+        return; /* the next eviction says it again */
+    im.restore_ps_per_byte = ps_per_byte;
+    (void)!finish(ledger, &im);
 }

@@ -25,10 +25,16 @@ typedef struct cairn__ledger cairn__ledger;
 CAIRN_MUST_USE cairn_status cairn__ledger_open(int root_fd, cairn__ledger **ret_ledger);
 void                        cairn__ledger_close(cairn__ledger *ledger); /* gives back what is reserved; accepts NULL */
 
-/* CAIRN_ENOSPC: used + reserved + bytes would pass budget_bytes; *ret_missing says
- * by how much. CAIRN_EBUSY: used is unknown, count first. CAIRN_EIO otherwise. */
-CAIRN_MUST_USE cairn_status cairn__ledger_reserve(cairn__ledger *ledger, uint64_t bytes, uint64_t budget_bytes,
-                                                  uint64_t *ret_missing);
+typedef struct cairn__ledger_limits {
+    uint64_t budget_bytes; /* on disk */
+    uint64_t day_bytes;    /* written a day, UTC; 0: no bound */
+} cairn__ledger_limits;
+
+/* CAIRN_ENOSPC: used + reserved + bytes would pass the budget; *ret_missing says by
+ * how much. CAIRN_EACCES: the day's bytes would be passed. CAIRN_EBUSY: used is
+ * unknown, count first. CAIRN_EIO otherwise. */
+CAIRN_MUST_USE cairn_status cairn__ledger_reserve(cairn__ledger *ledger, uint64_t bytes,
+                                                  const cairn__ledger_limits *limits, uint64_t *ret_missing);
 /* A reservation became `used_bytes` on disk. Never fails: what can't be written
  * now goes with the next change. */
 void cairn__ledger_commit(cairn__ledger *ledger, uint64_t reserved_bytes, uint64_t used_bytes);
@@ -46,7 +52,14 @@ bool cairn__ledger_wants_count(cairn__ledger *ledger);
 CAIRN_MUST_USE cairn_status cairn__ledger_count_begin(cairn__ledger *ledger, uint64_t *ret_count_id);
 void cairn__ledger_count_end(cairn__ledger *ledger, uint64_t count_id, uint64_t total_bytes, bool complete);
 
-/* Used plus reserved, as last written by anyone; takes no lock. */
+/* As last written by anyone; take no lock. Used plus reserved; what was reserved
+ * today for pages, less what was given back. */
 uint64_t cairn__ledger_total(cairn__ledger *ledger);
+uint64_t cairn__ledger_written_today(cairn__ledger *ledger);
+
+/* The measured price of a restore, picoseconds for a byte, is kept here for processes
+ * that evict without having restored. 0: unknown. */
+uint32_t cairn__ledger_restore_ps(cairn__ledger *ledger);
+void     cairn__ledger_note_restore_ps(cairn__ledger *ledger, uint32_t ps_per_byte);
 
 #endif

@@ -11,8 +11,13 @@
 #include "store/internal.h"
 
 #include "base/bytes.h"
+#include "os/clock.h"
+#include "store/ring.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#define KNOWN_NS (UINT64_C(3600) * 1000 * 1000 * 1000)
 
 typedef struct search {
     cairn_store       *store;
@@ -20,8 +25,9 @@ typedef struct search {
     cairn_digest       identity;
     cairn__want        want;
     cairn_pin         *pin;
-    uint32_t           end;  /* tokens found, from position 0 */
-    cairn_miss         miss; /* why it ended */
+    uint32_t           end;       /* tokens found, from position 0 */
+    cairn_miss         miss;      /* why it ended */
+    uint64_t           evicted_s; /* how long ago the page that is missing was evicted, then */
 } search;
 
 static cairn_miss miss_of(cairn_status status)
@@ -76,6 +82,36 @@ static cairn_status step(search *s)
     return status;
 }
 
+/* Never seen, or evicted: the ring of evicted keys knows the latter. */
+static void look_into_ring(search *s)
+{
+    cairn_key key = cairn_chain_key(&s->identity, &s->want.parent, s->want.tokens, s->want.n_tokens);
+    int64_t   when_s, now_s = cairn__wall_seconds();
+    if (!cairn__ring_find(s->store->root.fd, key.bytes, &when_s))
+        return;
+    s->miss = CAIRN_MISS_EVICTED;
+    s->evicted_s = when_s < now_s ? (uint64_t)now_s - (uint64_t)when_s : 0;
+}
+
+/* Once an hour the folder of an identity in use gets a new time, so that eviction
+ * can tell those that nobody opens any more. */
+static void note_identity(cairn_store *store, const cairn_digest *identity, int identity_fd)
+{
+    uint64_t now = cairn__monotonic_ns();
+    bool     known = false;
+    pthread_mutex_lock(&store->lock);
+    for (size_t i = 0; i < CAIRN__KNOWN_IDENTITIES && !known; i++)
+        known = store->known[i].until_ns > now && memcmp(&store->known[i].identity, identity, sizeof(*identity)) == 0;
+    if (!known) {
+        store->known[store->next_known].identity = *identity;
+        store->known[store->next_known].until_ns = now + KNOWN_NS;
+        store->next_known = (store->next_known + 1) % CAIRN__KNOWN_IDENTITIES;
+    }
+    pthread_mutex_unlock(&store->lock);
+    if (!known)
+        (void)!cairn__set_mtime(identity_fd, cairn__wall_ns());
+}
+
 static void want_next(search *s)
 {
     uint32_t left = s->query->n_tokens - s->end;
@@ -118,6 +154,8 @@ static cairn_status walk(search *s)
     s->miss = miss_of(status);
     if (s->miss == CAIRN_MISS_IO)
         return CAIRN_OK;
+    if (s->miss == CAIRN_MISS_NEVER_SEEN)
+        look_into_ring(s);
     status = step_partly(s);
     if (status == CAIRN_EIO)
         s->miss = CAIRN_MISS_IO;
@@ -157,8 +195,11 @@ static cairn_status run(search *s)
     if (status) {
         s->end = 0;
         s->miss = miss_of(status);
+        if (status == CAIRN_ENOENT)
+            cairn__store_suspect_root(s->store);
         return CAIRN_OK;
     }
+    note_identity(s->store, &s->identity, identity_fd);
     s->want.identity_fd = identity_fd;
     go_to_start(s);
     status = walk(s);
@@ -191,7 +232,7 @@ cairn_status cairn_store_lookup(cairn_store *store, const cairn_query *query, ca
     cairn_status status = CAIRN_OK;
     search       s = {.store = store, .query = query, .identity = cairn_store_namespace(store, query->identity)};
     s.want.identity = &s.identity;
-    if (store->off)
+    if (store->off || atomic_load(&store->lost))
         s.miss = CAIRN_MISS_TIER_OFF;
     else if (query->n_tokens > query->from_tokens)
         status = run(&s);
@@ -200,6 +241,8 @@ cairn_status cairn_store_lookup(cairn_store *store, const cairn_query *query, ca
         return status;
     }
     cairn_hit hit = {.cached_tokens = s.end, .miss = s.miss};
+    if (s.miss == CAIRN_MISS_EVICTED)
+        hit.evicted_s = s.evicted_s;
     for (uint32_t i = 0; s.pin && i < s.pin->n_pages; i++)
         hit.stored_bytes += s.pin->pages[i]->file.header.payload_size;
     hit.n_pages = s.pin ? s.pin->n_pages : 0;

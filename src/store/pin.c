@@ -8,13 +8,17 @@
  * what lies there afterwards: a file that changes under us can't slip through. */
 #include "store/internal.h"
 
+#include "core/page_use.h"
 #include "os/clock.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TOUCH_NS (INT64_C(60) * 1000 * 1000 * 1000)
+#define TOUCH_S 60
+#define PRICE_MIN_BYTES (UINT64_C(256) << 10) /* below, opening is most of it */
+#define PRICE_WEIGHT 0.25                     /* guess: follows a change, forgives one outlier */
+#define PRICE_MAX_PS UINT32_MAX               /* 4.3 ms a byte: as much as the ledger holds */
 
 cairn_status cairn__pin_create(cairn_store *store, const cairn_digest *identity, cairn_pin **ret_pin)
 {
@@ -138,11 +142,43 @@ void cairn_pin_reject(cairn_pin *pin, uint32_t page)
     give_up_page(pin, pin->pages[page]);
 }
 
+/* ---- what a restore costs ---- */
+
+/* From the first block to the release: reading, checking and whatever the caller did
+ * with it, which for an import is most of it. Blocks are read by many threads. */
+static void note_read(cairn_pin *pin, uint64_t bytes)
+{
+    uint_fast64_t none = 0;
+    if (atomic_load_explicit(&pin->first_read_ns, memory_order_relaxed) == 0)
+        (void)atomic_compare_exchange_strong(&pin->first_read_ns, &none, cairn__monotonic_ns());
+    atomic_fetch_add_explicit(&pin->read_bytes, bytes, memory_order_relaxed);
+}
+
+static void measure(cairn_pin *pin)
+{
+    uint64_t bytes = pin->read_bytes, first = pin->first_read_ns;
+    if (bytes < PRICE_MIN_BYTES)
+        return;
+    double ps = (double)(cairn__monotonic_ns() - first) * 1000.0 / (double)bytes;
+    double old = (double)atomic_load(&pin->store->restore_ps);
+    double now = old > 0 ? old + PRICE_WEIGHT * (ps - old) : ps;
+    atomic_store(&pin->store->restore_ps, now < 1 ? 1 : now < PRICE_MAX_PS ? (uint64_t)now : PRICE_MAX_PS);
+}
+
+uint64_t cairn__restore_price(cairn_store *store)
+{
+    uint64_t own = atomic_load(&store->restore_ps);
+    return own ? own : cairn__ledger_restore_ps(store->ledger);
+}
+
+/* ---- reading ---- */
+
 cairn_status cairn_pin_read_block(cairn_pin *pin, uint32_t page, uint32_t block, void *dst)
 {
     if (!pin || page >= pin->n_pages || block >= pin->pages[page]->file.header.n_blocks || !dst)
         return CAIRN_EINVAL;
     cairn__pin_page *p = pin->pages[page];
+    note_read(pin, p->file.block_size[block]);
     cairn_status     status = cairn__page_file_read(&pin->store->root, &p->file, block, dst);
     if (!status)
         cairn__count(&pin->store->counters.bytes_read, p->file.block_size[block]);
@@ -159,9 +195,10 @@ cairn_status cairn_pin_read_block(cairn_pin *pin, uint32_t page, uint32_t block,
  * One that lies in the future is put right. */
 static void touch(const cairn__pin_page *page)
 {
-    int64_t age_ns = cairn__wall_ns() - page->file.info.mtime_ns;
-    if (age_ns >= TOUCH_NS || age_ns < 0)
-        (void)!cairn__touch(page->file.fd); /* a wrong age is harmless */
+    cairn__page_use use = cairn__page_use_of(page->file.info.mtime_ns);
+    int64_t         now_s = cairn__wall_seconds(), age_s = now_s - use.used_s;
+    if (use.n_uses == 0 || age_s >= TOUCH_S || age_s < 0) /* a wrong age is harmless */
+        (void)!cairn__set_mtime(page->file.fd, cairn__page_use_mtime_ns(cairn__page_use_again(use, now_s)));
 }
 
 void cairn_pin_release(cairn_pin *pin)
@@ -169,6 +206,7 @@ void cairn_pin_release(cairn_pin *pin)
     if (!pin)
         return;
     cairn_store *store = pin->store;
+    measure(pin);
     if (pin->n_pages > 0)
         touch(pin->pages[pin->n_pages - 1]);
     pthread_mutex_lock(&store->lock);

@@ -109,7 +109,7 @@ bool cairn__store_space_left(cairn_store *store, uint64_t bytes)
 
 bool cairn__store_can_write(cairn_store *store)
 {
-    if (store->off)
+    if (store->off || cairn__store_is_spent(store))
         return false;
     pthread_mutex_lock(&store->lock);
     bool     failed = store->write_failed;
@@ -123,8 +123,8 @@ bool cairn__store_can_write(cairn_store *store)
     bool room = cairn__store_space_left(store, 0);
     pthread_mutex_lock(&store->lock);
     store->blocked_until_ns = room ? 0 : now + CAIRN__RECHECK_NS;
-    store->low_space = !room;
     pthread_mutex_unlock(&store->lock);
+    cairn__store_set_low(store, !room);
     return room;
 }
 
@@ -133,7 +133,7 @@ bool cairn__store_can_write(cairn_store *store)
  * it still is. */
 static bool may_write(cairn_store *store)
 {
-    if (store->off)
+    if (store->off || cairn__store_is_spent(store))
         return false;
     pthread_mutex_lock(&store->lock);
     bool may = !store->write_failed && (!store->blocked_until_ns || cairn__monotonic_ns() >= store->blocked_until_ns);
@@ -174,6 +174,8 @@ static cairn_status drop(cairn_store *store, const cairn_put *put)
 {
     cairn__count(&store->counters.pages_put, put->n_pages);
     cairn__count(&store->counters.pages_given_up, put->n_pages);
+    if (!store->off && cairn__store_is_spent(store))
+        cairn__count(&store->counters.pages_over_day, put->n_pages);
     if (put->release)
         put->release(put->release_ctx);
     return CAIRN_OK;

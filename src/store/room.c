@@ -18,8 +18,9 @@ void cairn__store_block(cairn_store *store, bool low_space)
 {
     pthread_mutex_lock(&store->lock);
     store->blocked_until_ns = cairn__monotonic_ns() + CAIRN__RECHECK_NS;
-    store->low_space = low_space;
     pthread_mutex_unlock(&store->lock);
+    if (low_space)
+        cairn__store_set_low(store, true);
 }
 
 /* What lookups freed goes to the ledger here, so that they never wait for it. */
@@ -66,14 +67,17 @@ cairn_status cairn__store_reserve(cairn_store *store, uint64_t bytes)
         return CAIRN_ENOSPC; /* else everything would be evicted for nothing */
     pass_on_freed(store);
     for (int i = 0; i < MAX_TRIES; i++) {
-        uint64_t     missing = 0;
-        cairn_status status = cairn__ledger_reserve(store->ledger, bytes, store->budget_bytes, &missing);
+        uint64_t              missing = 0;
+        cairn__ledger_limits limits = {store->budget_bytes, store->day_bytes};
+        cairn_status          status = cairn__ledger_reserve(store->ledger, bytes, &limits, &missing);
         if (status == CAIRN_EBUSY && cairn__store_find_used(store))
             continue;
         if (status == CAIRN_EBUSY || status == CAIRN_EIO) {
             cairn__store_block(store, false); /* else each page would walk the root, or wait for a lock, in vain */
             return CAIRN_EIO;
         }
+        if (status == CAIRN_EACCES)
+            cairn__store_set_spent(store);
         if (status != CAIRN_ENOSPC || hopeless)
             return status;
         /* Evicting nothing can still help: it counts, and finds less in use. */
@@ -86,7 +90,7 @@ void cairn__store_fit_budget(cairn_store *store)
 {
     if (!cairn__store_find_used(store))
         return;
-    uint64_t total = cairn__ledger_total(store->ledger);
-    if (total > store->budget_bytes)
-        (void)cairn__evict(store, total - store->budget_bytes);
+    uint64_t total = cairn__ledger_total(store->ledger), budget = store->budget_bytes;
+    if (total > budget)
+        (void)cairn__evict(store, total - budget);
 }

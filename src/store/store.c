@@ -10,6 +10,7 @@
 #define PAGE_TOKENS_STEP 16u
 #define QUEUE_DEFAULT (UINT64_C(256) << 20)
 #define QUARANTINE_MAX (UINT64_C(256) << 20) /* and a sixteenth of the budget */
+_Static_assert(sizeof(atomic_uint_fast64_t) == sizeof(uint64_t), "counters are as wide as they look");
 
 const char *cairn_miss_text(cairn_miss miss)
 {
@@ -57,7 +58,20 @@ static cairn_status set_shape(cairn_store *store, const cairn_store_options *o, 
     store->off = o->budget_bytes == CAIRN_BUDGET_OFF;
     store->budget_bytes = store->off ? 0 : o->budget_bytes;
     store->reserve_bytes = o->reserve_bytes;
+    store->day_bytes = o->day_bytes;
+    store->notice = o->notice;
+    store->notice_ctx = o->notice_ctx;
     return CAIRN_OK;
+}
+
+static uint64_t auto_budget(const cairn__disk_space *space)
+{
+    return min_u64(space->total_bytes / 5, 64 * GIB);
+}
+
+uint64_t cairn__quarantine_limit(const cairn_store *store)
+{
+    return min_u64(QUARANTINE_MAX, store->budget_bytes / 16);
 }
 
 static cairn_status set_limits(cairn_store *store, cairn_error *error)
@@ -67,10 +81,9 @@ static cairn_status set_limits(cairn_store *store, cairn_error *error)
     if (status)
         return say(error, CAIRN_EIO, "cannot learn how much space there is around %s: %s", store->root.path);
     if (store->budget_bytes == CAIRN_BUDGET_AUTO)
-        store->budget_bytes = min_u64(space.total_bytes / 5, 64 * GIB);
+        store->budget_bytes = auto_budget(&space);
     if (store->reserve_bytes == 0)
         store->reserve_bytes = max_u64(min_u64(16 * GIB, space.total_bytes / 10), GIB);
-    store->quarantine_bytes = min_u64(QUARANTINE_MAX, store->budget_bytes / 16);
     if (!cairn__store_space_left(store, 0))
         cairn__store_block(store, true);
     return CAIRN_OK;
@@ -122,6 +135,7 @@ cairn_store *cairn__store_alloc(void)
     if (!store)
         return NULL;
     store->root.fd = -1;
+    store->ring_fd = -1;
     init_locks(store);
     return store;
 }
@@ -193,6 +207,29 @@ cairn_digest cairn_store_namespace(const cairn_store *store, const cairn_identit
 
 /* ---- the budget ---- */
 
+static void fit_soon(cairn_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    store->fit_wanted = true;
+    pthread_cond_broadcast(&store->work);
+    pthread_mutex_unlock(&store->lock);
+}
+
+cairn_status cairn_store_set_budget(cairn_store *store, uint64_t budget_bytes)
+{
+    cairn__disk_space space;
+    if (!store || store->off || budget_bytes == CAIRN_BUDGET_OFF)
+        return CAIRN_EINVAL;
+    if (budget_bytes == CAIRN_BUDGET_AUTO) {
+        if (cairn__disk_space_of(store->root.fd, &space) != CAIRN_OK)
+            return CAIRN_EIO;
+        budget_bytes = auto_budget(&space);
+    }
+    store->budget_bytes = budget_bytes;
+    fit_soon(store);
+    return CAIRN_OK;
+}
+
 void cairn_store_count_side(cairn_store *store, int64_t bytes)
 {
     if (!store || store->off || bytes == 0)
@@ -201,10 +238,8 @@ void cairn_store_count_side(cairn_store *store, int64_t bytes)
         cairn__ledger_commit(store->ledger, 0, (uint64_t)bytes);
     else
         cairn__ledger_freed(store->ledger, (uint64_t)-bytes, cairn__ledger_last_count(store->ledger));
-    pthread_mutex_lock(&store->lock);
-    store->fit_wanted |= bytes > 0;
-    pthread_cond_broadcast(&store->work);
-    pthread_mutex_unlock(&store->lock);
+    if (bytes > 0)
+        fit_soon(store);
 }
 
 /* ---- numbers ---- */
@@ -223,6 +258,7 @@ void cairn_store_get_stats(cairn_store *store, cairn_store_stats *ret_stats)
                            .pages_skipped = get(&c->pages_skipped),
                            .pages_given_up = get(&c->pages_given_up),
                            .pages_put = get(&c->pages_put),
+                           .pages_over_day = get(&c->pages_over_day),
                            .lookups = get(&c->lookups),
                            .hits = get(&c->hits),
                            .hit_tokens = get(&c->hit_tokens),
@@ -237,12 +273,15 @@ void cairn_store_get_stats(cairn_store *store, cairn_store_stats *ret_stats)
                            .reserve_bytes = store->off ? 0 : store->reserve_bytes};
     for (int i = 0; i < CAIRN_MISS_COUNT; i++)
         s.misses[i] = get(&c->misses[i]);
-    if (!store->off)
+    if (!store->off) {
         s.used_bytes = cairn__ledger_total(store->ledger);
+        s.written_today_bytes = cairn__ledger_written_today(store->ledger);
+    }
     pthread_mutex_lock(&store->lock);
     s.queued_bytes = store->queued_bytes;
     s.read_only = store->write_failed || store->low_space;
     pthread_mutex_unlock(&store->lock);
+    s.read_only |= atomic_load(&store->lost) || (!store->off && cairn__store_is_spent(store));
     *ret_stats = s;
 }
 

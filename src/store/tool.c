@@ -7,14 +7,14 @@
  * can't be removed. Each folder's bytes are told to the ledger at once. */
 #include "store/tool.h"
 
+#include "store/ring.h"
 #include "tier/names.h"
 #include "tier/remove.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define QUARANTINE_MAX (UINT64_C(256) << 20) /* what verify leaves there: as a store of the largest budget */
-#define PRUNE_ROUNDS 16                      /* others may write as fast as we evict; a bound, not a tuning */
+#define PRUNE_ROUNDS 16 /* others may write as fast as we evict; a bound, not a tuning */
 
 static cairn_status open_parts(cairn_store *store, const char *root, bool ledger, cairn_error *error)
 {
@@ -37,7 +37,6 @@ cairn_status cairn__tool_open(const char *root, bool ledger, cairn_store **ret_s
         return CAIRN_ENOMEM;
     store->page_tokens = CAIRN__PAGE_TOKENS_MAX;
     store->budget_bytes = UINT64_MAX;
-    store->quarantine_bytes = QUARANTINE_MAX;
     cairn_status status = open_parts(store, root, ledger, error);
     if (status)
         cairn_store_close(store);
@@ -124,6 +123,18 @@ static void clear_identity(clearing *c, int pages_fd, const char *name)
     c->result.freed_bytes += freed;
 }
 
+/* It names what was there. */
+static uint64_t clear_ring(cairn_store *store)
+{
+    cairn__file_info info;
+    uint64_t         last_count = cairn__ledger_last_count(store->ledger);
+    if (cairn__stat(store->root.fd, CAIRN__RING_FILE, &info) != CAIRN_OK ||
+        cairn__unlink(store->root.fd, CAIRN__RING_FILE) != CAIRN_OK)
+        return 0;
+    cairn__ledger_freed(store->ledger, info.disk_bytes, last_count);
+    return info.disk_bytes;
+}
+
 cairn_status cairn__tool_clear(cairn_store *store, cairn__tool_result *ret_result)
 {
     clearing     c = {.store = store};
@@ -134,7 +145,7 @@ cairn_status cairn__tool_clear(cairn_store *store, cairn__tool_result *ret_resul
         cairn__close(pages_fd);
         status = c.status;
     }
-    c.result.freed_bytes += cairn__empty_quarantine(store);
+    c.result.freed_bytes += cairn__empty_quarantine(store) + clear_ring(store);
     cairn_status counted = cairn__store_count(store); /* the ledger is right again, dead temporaries are gone */
     if (counted == CAIRN_EBUSY && cairn__store_find_used(store))
         counted = CAIRN_OK;

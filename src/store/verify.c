@@ -4,6 +4,7 @@
 #include "core/weights_cache.h"
 #include "os/clock.h"
 #include "store/ledger_image.h"
+#include "store/ring.h"
 #include "tier/names.h"
 
 #include <stdio.h>
@@ -73,7 +74,7 @@ bool cairn__verify_quarantine(cairn__verifier *v, int folder_fd, const char *nam
     if (v->request->dry_run)
         return false;
     uint64_t last_count = cairn__ledger_last_count(store->ledger);
-    bool     gone = cairn__quarantine(&store->root, folder_fd, name, inode, store->quarantine_bytes, &freed);
+    bool     gone = cairn__quarantine(&store->root, folder_fd, name, inode, cairn__quarantine_limit(store), &freed);
     cairn__ledger_freed(store->ledger, freed, last_count);
     return gone;
 }
@@ -198,7 +199,8 @@ static void look_at_root_entry(cairn__verifier *v, const char *name)
         walk_folder(v, name, look_at_quarantined);
     else if (strcmp(name, CAIRN__DIGESTS_FOLDER) == 0)
         walk_folder(v, name, look_at_digest_name);
-    else if (strcmp(name, CAIRN__ROOT_MARKER) == 0 || strcmp(name, CAIRN__ROOT_LEDGER) == 0)
+    else if (strcmp(name, CAIRN__ROOT_MARKER) == 0 || strcmp(name, CAIRN__ROOT_LEDGER) == 0 ||
+             strcmp(name, CAIRN__RING_FILE) == 0)
         (void)cairn__verify_entry(v, v->store->root.fd, name, false, &info);
     else if (strcmp(name, "lost+found") != 0 && !cairn__is_temp_name(name))
         cairn__verify_unknown(v, name);

@@ -83,11 +83,9 @@ static void note_error(writer *w, cairn_status status, bool fatal)
 {
     cairn_store *store = w->store;
     cairn__count(&store->counters.write_errors, 1);
-    if (fatal) {
-        pthread_mutex_lock(&store->lock);
-        store->write_failed = true; /* W2 */
-        pthread_mutex_unlock(&store->lock);
-    } else if (status != CAIRN_ENOENT && status != CAIRN_EINVAL)
+    if (fatal)
+        cairn__store_fail_writes(store); /* W2 */
+    else if (status != CAIRN_ENOENT && status != CAIRN_EINVAL)
         cairn__store_block(store, status == CAIRN_ENOSPC);
 }
 
@@ -108,6 +106,7 @@ static void write_item(writer *w, item *it)
     }
     cairn_status status = cairn__store_reserve(store, cost);
     if (status) {
+        cairn__count(&store->counters.pages_over_day, status == CAIRN_EACCES);
         give_up(w, it->page);
         return;
     }
@@ -199,7 +198,8 @@ static void publish(writer *w)
     if (!failed) {
         status = cairn__batch_publish(w->batch, published);
         if (status)
-            note_error(w, status, status != CAIRN_ENOSPC);
+            note_error(w, status,
+                       status != CAIRN_ENOSPC && status != CAIRN_ENOENT); /* not there: removed by somebody */
     }
     uint64_t used = cairn__batch_finish(w->batch);
     if (w->reserved || used)
@@ -275,13 +275,15 @@ static bool wait_for_work(writer *w)
 {
     cairn_store *store = w->store;
     pthread_mutex_lock(&store->lock);
-    while (!store->queue_head && !store->stop && !store->fit_wanted)
+    while (!store->queue_head && !store->stop && !store->fit_wanted && !store->root_suspect)
         pthread_cond_wait(&store->work, &store->lock);
     bool fit = store->fit_wanted;
-    store->fit_wanted = false;
+    store->fit_wanted = store->root_suspect = false;
     take_batch_locked(w);
     bool go_on = w->n_items > 0 || !store->stop;
     pthread_mutex_unlock(&store->lock);
+    if (go_on && !cairn__store_check_root(store))
+        cairn__store_block(store, false);
     if (fit)
         cairn__store_fit_budget(store);
     return go_on;

@@ -6,6 +6,8 @@
  * sealed one is read only once. Nobody sees the file before it is whole. */
 #include "tier/page_write.h"
 
+#include "core/page_use.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,6 +105,12 @@ static cairn_status write_header(const output *out, uint8_t *buf, uint32_t size)
     return status ? status : cairn__write_at(w->fd, buf, size, 0);
 }
 
+/* Stored now and never used: page_use.h. A page without that is no worse a page. */
+static void stamp(const cairn__page_write *w)
+{
+    (void)!cairn__set_mtime(w->fd, cairn__page_use_mtime_ns((cairn__page_use){.used_s = w->now_s}));
+}
+
 cairn_status cairn__page_write_to(const cairn__page_write *w)
 {
     const uint32_t size = cairn__page_payload_offset(w->page->n_tokens, w->page->n_blocks);
@@ -115,8 +123,10 @@ cairn_status cairn__page_write_to(const cairn__page_write *w)
         status = flush_gathered(&out);
     if (!status)
         status = write_header(&out, buf, size);
-    if (!status)
+    if (!status) {
+        stamp(w);
         cairn__start_write(w->fd);
+    }
     free(out.table);
     free(buf);
     return status;

@@ -214,6 +214,11 @@ int cairn__sys_lock(int fd, int command, struct flock *lock)
     GUARDED(FAULT_LOCK, fcntl(fd, command, lock));
 }
 
+int cairn__sys_dup3(int fd, int to)
+{
+    GUARDED(FAULT_OPEN, dup3(fd, to, O_CLOEXEC));
+}
+
 ssize_t cairn__sys_getrandom(void *buf, size_t size)
 {
     fault_effect effect;

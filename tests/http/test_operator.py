@@ -126,5 +126,56 @@ def test_finds_and_repairs():
         equal(server.terminate(), 0)
 
 
+def test_smaller_while_it_runs():
+    with tempfile.TemporaryDirectory() as d:
+        path = os.path.join(d, "disk")
+
+        def write(text):
+            with open(path, "w") as f:
+                f.write(text)
+
+        write("nonsense")
+        tool("serve", "-m", MODEL, "--cache-disk", "@" + path, expect=2)
+        tool("serve", "-m", MODEL, "--cache-disk", "@" + path + ".none", expect=2)
+        write("100M\n")
+        with Server("--cache-disk", "@" + path, "--cache-write-per-day", "10G") as server:
+            check("at most 100 MiB" in server.log(), server.log())
+            for i in range(2):
+                server.complete(prompt_of(60, 1000 * i), max_tokens=1)
+                await_pages(server.cache)
+            check(disk_bytes(server.cache) > 12 << 20, disk_bytes(server.cache))
+            write("7M")
+            os.kill(server.process.pid, signal.SIGHUP)
+            wait_until(lambda: disk_bytes(server.cache) <= 7 << 20, 30, "a smaller cache")
+            check("SIGHUP: cache on disk: at most 7 MiB from now on" in server.log(), server.log())
+            write("a lot")
+            os.kill(server.process.pid, signal.SIGHUP)
+            wait_until(lambda: "the cache's size stays as it is" in server.log(), 10, "a refusal")
+            answer = server.complete(prompt_of(60, 1000), max_tokens=1)
+            check(disk_bytes(server.cache) <= 7 << 20, disk_bytes(server.cache))
+            check(cached(answer) > 0)
+            equal(server.terminate(), 0)
+            equal(verify(server.cache)["n_problems"], 0)
+
+
+def test_what_is_said():
+    with Server("--cache-reserve", "4000T") as server:
+        log = server.log()
+        check("nothing is stored" in log and "smaller than that" in log, log)
+        server.complete(PROMPT, max_tokens=1)
+        equal(log.count("nothing is stored"), server.log().count("nothing is stored"), "said again")
+        equal(pages_of(server.cache), [])
+    with Server("--cache-write-per-day", "5M") as server:
+        server.complete(PROMPT, max_tokens=1)
+        server.complete(prompt_of(60, 700), max_tokens=1)
+        wait_until(lambda: "midnight" in server.log(), 20, "the day's bytes")
+        equal(server.log().count("midnight"), 1)
+        shutil.rmtree(server.cache)
+        server.complete(prompt_of(60, 900), max_tokens=1)
+        wait_until(lambda: "was removed" in server.log(), 20, "a line")
+        equal(server.log().count("was removed"), 1)
+        check(os.path.exists(os.path.join(server.cache, "CAIRN")))
+
+
 need_model()
-main([test_usage, test_beside_a_server, test_finds_and_repairs])
+main([test_usage, test_beside_a_server, test_finds_and_repairs, test_smaller_while_it_runs, test_what_is_said])

@@ -1,6 +1,7 @@
 /* What to evict, and whether to restore: tables of numbers. */
 #include "testing.h"
 
+#include "core/page_use.h"
 #include "policy/evict.h"
 #include "policy/restore.h"
 
@@ -10,7 +11,11 @@
 
 static double score(uint64_t bytes, uint64_t prefill, uint64_t restore, int64_t used, double otherwise)
 {
-    cairn__evict_case c = {bytes, prefill, restore, used, otherwise};
+    cairn__evict_case c = {.disk_bytes = bytes,
+                           .prefill_ns = prefill,
+                           .restore_ns = restore,
+                           .used_s = used,
+                           .default_ns_per_byte = otherwise};
     return cairn__evict_score(&c, NOW);
 }
 
@@ -38,10 +43,52 @@ static void evict_values(void **state)
     };
     for (size_t i = 0; i < sizeof(t) / sizeof(t[0]); i++) {
         double s = score(t[i].bytes, t[i].prefill, t[i].restore, t[i].used, t[i].otherwise);
-        if (!(fabs(s - t[i].expected) <= 1e-9 * t[i].expected))
+        if (t[i].used > NOW - CAIRN__EVICT_YOUNG_S) /* above all others, in the same order */
+            s = s / CAIRN__EVICT_YOUNG - 1;
+        if (!(fabs(s - t[i].expected) <= 1e-9 * (1 + t[i].expected)))
             fail_msg("case %zu: %.12g, not %.12g", i, s, t[i].expected);
     }
-    assert_true(score(1000, 0, 0, NOW, NAN) == 0.0);
+    assert_true(score(1000, 0, 0, NOW - 60, NAN) == 0.0);
+}
+
+static void evict_classes(void **state)
+{
+    (void)state;
+    cairn__evict_case c = {.disk_bytes = 1000, .prefill_ns = 60000, .used_s = NOW - 60, .unused = true};
+    assert_true(fabs(cairn__evict_score(&c, NOW) - 60.0 / (4 * 60 + 60)) < 1e-12); /* probation: four times as old */
+    c.unused = false;
+    double normal = cairn__evict_score(&c, NOW);
+    assert_true(fabs(normal - 0.5) < 1e-12);
+    /* Just stored: above everything, however cheap; a second later than that: not. */
+    cairn__evict_case cheap = {.disk_bytes = 1000000, .prefill_ns = 1, .used_s = NOW - 9, .unused = true};
+    cairn__evict_case dear = {.disk_bytes = 1, .prefill_ns = UINT64_MAX, .used_s = NOW - 10};
+    assert_true(cairn__evict_score(&cheap, NOW) > cairn__evict_score(&dear, NOW));
+    cheap.used_s = NOW - 10;
+    assert_true(cairn__evict_score(&cheap, NOW) < cairn__evict_score(&dear, NOW));
+    /* Unwanted: below everything, also when young; older ones first. */
+    cairn__evict_case orphan = {.disk_bytes = 1, .prefill_ns = UINT64_MAX, .used_s = NOW, .unwanted = true};
+    cairn__evict_case worthless = {.disk_bytes = 1, .prefill_ns = 1, .restore_ns = 2, .used_s = 0};
+    assert_true(cairn__evict_score(&orphan, NOW) < cairn__evict_score(&worthless, NOW));
+    double young = cairn__evict_score(&orphan, NOW);
+    orphan.used_s = NOW - 1;
+    assert_true(cairn__evict_score(&orphan, NOW) < young);
+}
+
+static void page_uses(void **state)
+{
+    (void)state;
+    cairn__page_use use = cairn__page_use_of(INT64_C(1700000000000000000));
+    assert_true(use.used_s == 1700000000 && use.n_uses == 0);
+    for (uint32_t i = 1; i <= 1200; i++) {
+        use = cairn__page_use_again(use, 1700000000 + i);
+        assert_int_equal(use.n_uses, i < 999 ? i : 999);
+        cairn__page_use back = cairn__page_use_of(cairn__page_use_mtime_ns(use));
+        assert_true(back.used_s == use.used_s && back.n_uses == use.n_uses);
+    }
+    assert_int_equal(cairn__page_use_of(INT64_C(1700000000123456789)).n_uses, 1); /* another tool's */
+    assert_int_equal(cairn__page_use_of(INT64_C(1700000000000001000)).n_uses, 1);
+    use = cairn__page_use_of(-1); /* before 1970 */
+    assert_true(use.used_s == -1 && use.n_uses == 1);
 }
 
 static void evict_order(void **state)
@@ -84,7 +131,7 @@ static void restore_values(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(evict_values),
+        cmocka_unit_test(evict_values), cmocka_unit_test(evict_classes), cmocka_unit_test(page_uses),
         cmocka_unit_test(evict_order),
         cmocka_unit_test(restore_values),
     };

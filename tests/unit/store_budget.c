@@ -93,6 +93,14 @@ static void set_age(const test_fixture *f, const int32_t *t, uint32_t n, int64_t
     test_release(p);
 }
 
+static void set_uses(const char *path, long n)
+{
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = st.st_mtime, .tv_nsec = n}};
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
 static uint32_t cached(cairn_store *store, const test_fixture *f, const int32_t *t, uint32_t n)
 {
     cairn_pin *pin;
@@ -203,7 +211,8 @@ static void pinned_stays(void **state)
     cairn_store_close(store);
 }
 
-/* Using a page touches the deepest one, at most once a minute. */
+/* Using a page touches the deepest one: the first time, then at most once a minute.
+ * The nanoseconds count how often. */
 static void use_is_remembered(void **state)
 {
     test_fixture     *f = *state;
@@ -215,17 +224,24 @@ static void use_is_remembered(void **state)
     test_put *p = test_make_put(f->id, t, 3 * P, P, 0);
     char *first = test_page_path(f->root, f->id, &p->pages[0]), *last = test_page_path(f->root, f->id, &p->pages[2]);
     assert_int_equal(stat(last, &before), 0);
-    assert_int_equal(cached(store, f, t, 3 * P), 3 * P); /* just written: not touched */
-    assert_int_equal(stat(last, &after), 0);
-    assert_int_equal(before.st_mtim.tv_nsec, after.st_mtim.tv_nsec);
+    assert_int_equal(before.st_mtim.tv_nsec, 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(cached(store, f, t, 3 * P), 3 * P);
+        assert_int_equal(stat(last, &after), 0);
+        assert_int_equal(after.st_mtim.tv_nsec, 1);
+    }
     set_age(f, t, 3 * P, 59);
+    set_uses(last, 1);
     assert_int_equal(cached(store, f, t, 3 * P), 3 * P);
     assert_int_equal(stat(last, &after), 0);
     assert_true(time(NULL) - after.st_mtime >= 58);
+    assert_int_equal(after.st_mtim.tv_nsec, 1);
     set_age(f, t, 3 * P, 61);
+    set_uses(last, 1);
     assert_int_equal(cached(store, f, t, 3 * P), 3 * P);
     assert_int_equal(stat(last, &after), 0);
     assert_true(time(NULL) - after.st_mtime <= 2);
+    assert_int_equal(after.st_mtim.tv_nsec, 2);
     assert_int_equal(stat(first, &after), 0);
     assert_true(time(NULL) - after.st_mtime >= 58);
     free(first);

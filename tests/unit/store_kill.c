@@ -369,7 +369,7 @@ static void reserving_body(const test_fixture *f, int in, int out)
     int            fd = open(f->root, O_RDONLY | O_DIRECTORY);
     if (cairn__ledger_open(fd, &ledger) || read(in, &byte, 1) != 1)
         _exit(1);
-    uint8_t answer = cairn__ledger_reserve(ledger, 1000, 10000, &missing) == CAIRN_OK;
+    uint8_t answer = cairn__ledger_reserve(ledger, 1000, &(cairn__ledger_limits){10000, 0}, &missing) == CAIRN_OK;
     (void)!write(out, &answer, 1);
     (void)!read(in, &byte, 1);
     if (byte == 2)
@@ -384,7 +384,7 @@ static void ledger_slots(void **state)
     int            fd = open(f->root, O_RDONLY | O_DIRECTORY);
     assert_true(fd >= 0);
     assert_int_equal(cairn__ledger_open(fd, &ledger), CAIRN_OK);
-    assert_int_equal(cairn__ledger_reserve(ledger, 1, 10000, &missing), CAIRN_EBUSY); /* unknown */
+    assert_int_equal(cairn__ledger_reserve(ledger, 1, &(cairn__ledger_limits){10000, 0}, &missing), CAIRN_EBUSY); /* unknown */
     assert_true(cairn__ledger_wants_count(ledger));
     assert_int_equal(cairn__ledger_count_begin(ledger, &id), CAIRN_OK);
     cairn__ledger_count_end(ledger, id + 1, 1, true); /* not ours */
@@ -397,9 +397,9 @@ static void ledger_slots(void **state)
     helper h = start_helper(reserving_body, f);
     assert_int_equal(ask(&h, 1), 1);
     assert_int_equal(cairn__ledger_total(ledger), 6000);
-    assert_int_equal(cairn__ledger_reserve(ledger, 4001, 10000, &missing), CAIRN_ENOSPC);
+    assert_int_equal(cairn__ledger_reserve(ledger, 4001, &(cairn__ledger_limits){10000, 0}, &missing), CAIRN_ENOSPC);
     assert_int_equal(missing, 1);
-    assert_int_equal(cairn__ledger_reserve(ledger, 4000, 10000, &missing), CAIRN_OK);
+    assert_int_equal(cairn__ledger_reserve(ledger, 4000, &(cairn__ledger_limits){10000, 0}, &missing), CAIRN_OK);
     assert_int_equal(cairn__ledger_total(ledger), 10000);
     assert_false(cairn__ledger_wants_count(ledger)); /* it lives */
     assert_int_equal(write(h.to, "\1", 1), 1);
@@ -439,7 +439,7 @@ static void ledger_slots(void **state)
     assert_true(cairn__ledger_wants_count(second)); /* or not, so one looks again */
     cairn__ledger_freed(second, 1 << 30, cairn__ledger_last_count(second)); /* never below nothing */
     assert_int_equal(cairn__ledger_total(second), 0);
-    assert_int_equal(cairn__ledger_reserve(second, UINT64_MAX, UINT64_MAX - 1, &missing), CAIRN_ENOSPC);
+    assert_int_equal(cairn__ledger_reserve(second, UINT64_MAX, &(cairn__ledger_limits){UINT64_MAX - 1, 0}, &missing), CAIRN_ENOSPC);
     cairn__ledger_close(second);
     cairn__ledger_close(NULL);
     close(fd);

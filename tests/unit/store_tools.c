@@ -118,14 +118,38 @@ static void flip(const char *path, long at)
     assert_int_equal(fclose(file), 0);
 }
 
-static void in_header(scene *s) { flip(s->page[3], 40); }
-static void in_last_block(scene *s) { flip(s->page[3], -1); }
-static void cut(scene *s) { assert_int_equal(truncate(s->page[3], 5000), 0); }
-static void emptied(scene *s) { assert_int_equal(truncate(s->page[3], 0), 0); }
-static void grown(scene *s) { assert_int_equal(truncate(s->page[3], 100000), 0); }
-static void open_mode(scene *s) { assert_int_equal(chmod(s->page[1], 0644), 0); }
-static void open_folder(scene *s) { assert_int_equal(chmod(s->folder, 0755), 0); }
-static void open_root(scene *s) { assert_int_equal(chmod(s->f->root, 0755), 0); }
+static void in_header(scene *s)
+{
+    flip(s->page[3], 40);
+}
+static void in_last_block(scene *s)
+{
+    flip(s->page[3], -1);
+}
+static void cut(scene *s)
+{
+    assert_int_equal(truncate(s->page[3], 5000), 0);
+}
+static void emptied(scene *s)
+{
+    assert_int_equal(truncate(s->page[3], 0), 0);
+}
+static void grown(scene *s)
+{
+    assert_int_equal(truncate(s->page[3], 100000), 0);
+}
+static void open_mode(scene *s)
+{
+    assert_int_equal(chmod(s->page[1], 0644), 0);
+}
+static void open_folder(scene *s)
+{
+    assert_int_equal(chmod(s->folder, 0755), 0);
+}
+static void open_root(scene *s)
+{
+    assert_int_equal(chmod(s->f->root, 0755), 0);
+}
 
 static void is_link(scene *s)
 {
@@ -166,7 +190,10 @@ static void no_parent(scene *s)
     assert_int_equal(utime(s->page[3], &times), 0);
 }
 
-static void young_no_parent(scene *s) { assert_int_equal(unlink(s->page[2]), 0); }
+static void young_no_parent(scene *s)
+{
+    assert_int_equal(unlink(s->page[2]), 0);
+}
 
 static void write_in(const char *folder, const char *name, const char *text)
 {
@@ -176,8 +203,14 @@ static void write_in(const char *folder, const char *name, const char *text)
     assert_int_equal(chmod(path, 0600), 0);
 }
 
-static void other_text(scene *s) { write_in(s->identity, "identity.txt", "test=other\n"); }
-static void bad_text(scene *s) { write_in(s->identity, "identity.txt", "no text at all"); }
+static void other_text(scene *s)
+{
+    write_in(s->identity, "identity.txt", "test=other\n");
+}
+static void bad_text(scene *s)
+{
+    write_in(s->identity, "identity.txt", "no text at all");
+}
 
 static void no_text(scene *s)
 {
@@ -186,9 +219,18 @@ static void no_text(scene *s)
     assert_int_equal(unlink(path), 0);
 }
 
-static void strange_file(scene *s) { write_in(s->folder, "letter.txt", "mine"); }
-static void strange_in_root(scene *s) { write_in(s->f->root, "letter\n.txt", "mine"); }
-static void page_by_its_name(scene *s) { write_in(s->folder, "0123.page", "page"); }
+static void strange_file(scene *s)
+{
+    write_in(s->folder, "letter.txt", "mine");
+}
+static void strange_in_root(scene *s)
+{
+    write_in(s->f->root, "letter\n.txt", "mine");
+}
+static void page_by_its_name(scene *s)
+{
+    write_in(s->folder, "0123.page", "page");
+}
 
 static void bad_digest(scene *s)
 {
@@ -211,8 +253,14 @@ static void set_used(const char *root, uint64_t used)
     test_write_file(path, buf, sizeof(buf));
 }
 
-static void low_ledger(scene *s) { set_used(s->f->root, test_tree_of(s->f->root).disk_bytes - 4096); }
-static void high_ledger(scene *s) { set_used(s->f->root, test_tree_of(s->f->root).disk_bytes + 12288); }
+static void low_ledger(scene *s)
+{
+    set_used(s->f->root, test_tree_of(s->f->root).disk_bytes - 4096);
+}
+static void high_ledger(scene *s)
+{
+    set_used(s->f->root, test_tree_of(s->f->root).disk_bytes + 12288);
+}
 
 static void dead_temp(scene *s)
 {
@@ -231,7 +279,10 @@ typedef struct damage {
     int  left;    /* problems that a repair leaves */
 } damage;
 
-#define DAMAGE(make, problem, deep, left) {#make, make, problem, deep, left}
+#define DAMAGE(make, problem, deep, left)                                                                              \
+    {                                                                                                                  \
+#make, make, problem, deep, left                                                                               \
+    }
 static const damage DAMAGES[] = {
     DAMAGE(in_header, CAIRN__PROBLEM_PAGE, false, 0),
     DAMAGE(in_last_block, CAIRN__PROBLEM_BLOCK, true, 0),
@@ -463,7 +514,7 @@ static void child_main(const char *root, unsigned seed)
     test_random     r = {seed};
     int32_t         t[6 * P];
     for (;;) {
-        uint32_t pages = 1 + test_below(&r, 6), n = pages * P - test_below(&r, P);
+        uint32_t   pages = 1 + test_below(&r, 6), n = pages * P - test_below(&r, P);
         cairn_pin *pin;
         test_tokens(t, n, test_below(&r, 30));
         cairn_hit hit = test_lookup(store, id, t, n, 0, 0, &pin);

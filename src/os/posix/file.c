@@ -284,10 +284,22 @@ cairn_status cairn__fstat(int fd, cairn__file_info *ret_info)
     return CAIRN_OK;
 }
 
-cairn_status cairn__touch(int fd)
+cairn_status cairn__set_mtime(int fd, int64_t mtime_ns)
 {
-    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
+    int64_t               seconds = mtime_ns / INT64_C(1000000000) - (mtime_ns % INT64_C(1000000000) < 0);
+    const struct timespec times[2] = {
+        {.tv_nsec = UTIME_OMIT},
+        {.tv_sec = (time_t)seconds, .tv_nsec = (long)(mtime_ns - seconds * INT64_C(1000000000))}};
     return status_of_result(cairn__sys_futimens(fd, times));
+}
+
+cairn_status cairn__replace(int fd, int by)
+{
+    int result;
+    do
+        result = cairn__sys_dup3(by, fd);
+    while (result < 0 && (errno == EINTR || errno == EBUSY));
+    return status_of_result(result);
 }
 
 static bool is_dot(const char *name)

@@ -108,6 +108,11 @@ int cairn__sys_lock(int fd, int command, struct flock *lock)
     return fcntl(fd, command, lock);
 }
 
+int cairn__sys_dup3(int fd, int to)
+{
+    return dup3(fd, to, O_CLOEXEC);
+}
+
 ssize_t cairn__sys_getrandom(void *buf, size_t size)
 {
     return getrandom(buf, size, 0);

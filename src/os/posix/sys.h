@@ -33,6 +33,7 @@ int     cairn__sys_futimens(int fd, const struct timespec times[2]);
 ssize_t cairn__sys_getdents64(int dir_fd, void *buf, size_t size);
 int     cairn__sys_fstatvfs(int fd, struct statvfs *st);
 int     cairn__sys_lock(int fd, int command, struct flock *lock); /* fcntl */
+int     cairn__sys_dup3(int fd, int to); /* O_CLOEXEC */
 ssize_t cairn__sys_getrandom(void *buf, size_t size);
 
 #endif

@@ -1,0 +1,59 @@
+/* budget.c - `--cache-disk`: off, auto, a size, or a file with one of these, which is
+ * read again on SIGHUP. */
+#include "cli/cli.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <string.h>
+
+#define TEXT_SIZE 64
+
+static bool parse(const char *text, uint64_t *ret_budget)
+{
+    if (strcmp(text, "off") == 0) {
+        *ret_budget = CAIRN_BUDGET_OFF;
+        return true;
+    }
+    if (strcmp(text, "auto") == 0) {
+        *ret_budget = CAIRN_BUDGET_AUTO;
+        return true;
+    }
+    return cairn__cli_size(text, ret_budget) && *ret_budget > 0;
+}
+
+bool cairn__cli_read_budget(const char *path, uint64_t *ret_budget, cairn_error *error)
+{
+    char  text[TEXT_SIZE + 1];
+    FILE *file = fopen(path, "r");
+    if (!file) {
+        snprintf(error->text, sizeof error->text, "--cache-disk @%.300s can't be read: %s", path, strerror(errno));
+        return false;
+    }
+    size_t n  = fread(text, 1, TEXT_SIZE, file);
+    bool   ok = !ferror(file);
+    fclose(file);
+    while (n > 0 && isspace((unsigned char)text[n - 1]))
+        n--;
+    text[n] = 0;
+    if (ok && parse(text, ret_budget))
+        return true;
+    snprintf(error->text, sizeof error->text,
+             "the file of --cache-disk @%.300s must hold off, auto or a size such as 20G and nothing else", path);
+    return false;
+}
+
+bool cairn__cli_cache_disk(const char *text, cairn__serve_options *o)
+{
+    cairn_error error = {{0}};
+    o->budget_file    = text[0] == '@' ? text + 1 : NULL;
+    if (o->budget_file) {
+        if (cairn__cli_read_budget(o->budget_file, &o->cache_budget, &error))
+            return true;
+        cairn__cli_error("%s", error.text);
+        return false;
+    }
+    if (parse(text, &o->cache_budget))
+        return true;
+    cairn__cli_error("--cache-disk must be off, auto, a size such as 20G, or @FILE, not '%.60s'", text);
+    return false;
+}
