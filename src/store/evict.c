@@ -104,13 +104,18 @@ static verdict evict_node(cairn_store *store, cairn__evictor *ev, cairn__node *n
     return v;
 }
 
-static void lost_child(const cairn_store *store, cairn__evictor *ev, uint32_t parent, int64_t now_s)
+/* A page costs about what the one behind it did: reading its header to know better
+ * would be a disk access for each page that goes. */
+static void lost_child(cairn__evictor *ev, const cairn__node *child, int64_t now_s)
 {
-    if (parent == CAIRN__NO_NODE || --ev->nodes[parent].n_children > 0)
+    if (child->parent == CAIRN__NO_NODE || --ev->nodes[child->parent].n_children > 0)
         return;
-    cairn__forest_price(store, ev, &ev->nodes[parent]);
-    cairn__forest_judge(ev, &ev->nodes[parent], now_s);
-    cairn__forest_push(ev, parent);
+    cairn__node *parent = &ev->nodes[child->parent];
+    if (!parent->prefill_ns && child->disk_bytes)
+        parent->prefill_ns =
+            (uint64_t)((double)child->prefill_ns / (double)child->disk_bytes * (double)parent->disk_bytes);
+    cairn__forest_judge(ev, parent, now_s);
+    cairn__forest_push(ev, child->parent);
 }
 
 /* The last page of an identity went: its folder and text follow. */
@@ -136,7 +141,7 @@ static uint64_t evict_known(cairn_store *store, cairn__evictor *ev, uint64_t byt
         uint32_t i = cairn__forest_pop(ev);
         switch (evict_node(store, ev, &ev->nodes[i], &freed)) {
         case GONE:
-            lost_child(store, ev, ev->nodes[i].parent, now_s);
+            lost_child(ev, &ev->nodes[i], now_s);
             freed += lost_page(store, ev, ev->nodes[i].identity);
             break;
         case AGAIN:

@@ -1,11 +1,11 @@
 /* forest.c - see forest.h.
  *
  * The order between pages that cost differently to compute needs their headers;
- * they are read for the leaves used longest ago, up to MAX_HEADERS, and for a page
- * that becomes a leaf; the others count as
- * average, as do those that are encrypted with another key. An orphan (parent gone) can't be
- * reached and goes first, once it is old enough not to be half of somebody's batch;
- * so do the pages of an identity that no process has opened for STALE_S. */
+ * they are read for the leaves used longest ago, up to MAX_HEADERS; a page that
+ * becomes a leaf costs what the one behind it did, and the others count as
+ * average, as do those that are encrypted with another key. An orphan (parent gone)
+ * can't be reached and goes first, once it is old enough not to be half of somebody's
+ * batch; so do the pages of an identity that no process has opened for STALE_S. */
 #include "store/forest.h"
 
 #include "core/page_use.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define MAX_PAGES (UINT32_MAX / 4)
-#define MAX_HEADERS 4096u /* 40 ms of opens when warm */
+#define MAX_HEADERS 1024u /* 10 ms of opens when warm, some seconds from a disk that turns */
 #define ORPHAN_AGE_S 60
 #define STALE_S (INT64_C(30) * 86400) /* guess: longer than any pause of a model that is still in use */
 #define DEFAULT_NS_PER_BYTE 1.0       /* only ever compared with itself */
@@ -312,13 +312,6 @@ static uint64_t read_prefill_ns(const cairn_store *store, const cairn__evictor *
     return status ? 0 : prefill_ns_of(store, buf, size);
 }
 
-void cairn__forest_price(const cairn_store *store, const cairn__evictor *ev, cairn__node *n)
-{
-    if (!n->priced)
-        n->prefill_ns = read_prefill_ns(store, ev, n);
-    n->priced = true;
-}
-
 static int by_use(const void *a, const void *b)
 {
     const cairn__node *const *x = a, *const *y = b;
@@ -337,7 +330,7 @@ static bool read_prices(const cairn_store *store, cairn__evictor *ev)
             leaves[n++] = &ev->nodes[i];
     qsort(leaves, n, sizeof(*leaves), by_use);
     for (uint32_t i = 0; i < n && i < MAX_HEADERS; i++) {
-        cairn__forest_price(store, ev, leaves[i]);
+        leaves[i]->prefill_ns = read_prefill_ns(store, ev, leaves[i]);
         if (leaves[i]->prefill_ns == 0)
             continue;
         ns += (double)leaves[i]->prefill_ns;

@@ -15,7 +15,6 @@ typedef struct cairn__node {
     bool             orphan; /* can't be reached: it, or one before it, has lost its parent */
     uint8_t          reach;  /* forest.c's, while it finds that out */
     bool             unused; /* since it was stored, and so are all behind it */
-    bool             priced; /* its header was read for prefill_ns */
     uint64_t         disk_bytes, prefill_ns;
     int64_t          used_s;
     double           score;
@@ -48,8 +47,6 @@ void     cairn__forest_push(cairn__evictor *ev, uint32_t index);
 uint32_t cairn__forest_pop(cairn__evictor *ev); /* n_heap > 0 */
 /* Sets the node's score from what it says now. */
 void cairn__forest_judge(const cairn__evictor *ev, cairn__node *n, int64_t now_s);
-/* Reads the price of computing it, if that was not done. */
-void cairn__forest_price(const cairn_store *store, const cairn__evictor *ev, cairn__node *n);
 
 /* Folder of the node's identity. */
 CAIRN_MUST_USE cairn_status cairn__forest_open_identity(const cairn_store *store, const cairn__evictor *ev,

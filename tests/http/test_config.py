@@ -49,7 +49,9 @@ def test_words_and_options():
                           ("--gpu-layers", "-2"), ("--flash-attn", "maybe"), ("--cache-type-k", "q3"),
                           ("--cache-type-v", "F16"), ("--cache-disk", "lots"), ("--cache-disk", "-5G"),
                           ("--cache-disk", "5X"), ("--cache-disk", "0"), ("--cache-disk", "1e99G"), ("--max-body", "0"),
-                          ("--max-body", "big"), ("--cache-reserve", "x"), ("--grace", "-1"), ("--read-timeout", "0")):
+                          ("--max-body", "big"), ("--cache-reserve", "x"),
+                          ("--cache-disk", "@"), ("--cache-disk", "@/nowhere/at/all"), ("--cache-write-per-day", "0"),
+                          ("--cache-write-per-day", "much"), ("--grace", "-1"), ("--read-timeout", "0")):
         refused(option, "serve", "-m", "x.gguf", option, value)
 
 
