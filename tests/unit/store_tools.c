@@ -7,6 +7,7 @@
 #include "store/verify.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <utime.h>
 
 #define P 16u
@@ -547,6 +548,7 @@ static void beside_writers(void **state)
         children[i] = fork();
         assert_true(children[i] >= 0);
         if (children[i] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL); /* also when the test is killed */
             child_main(f->root, 17 + i);
             _exit(0);
         }
