@@ -54,8 +54,11 @@ struct cairn_llama {
     struct llama_context *ctx;
     llama_memory_t        memory;
     cairn_store          *store;
-    cairn__namespace      space; /* of the options' salt */
-    cairn__layout        *layout; /* NULL: unsupported */
+    cairn__namespace      space;   /* of the options' salt */
+    cairn__layout        *layout;  /* of pages; NULL: the memory has none */
+    cairn__layout        *partial; /* of checkpoints; NULL: it needs none. Both NULL: unsupported */
+    uint8_t              *empty_partial; /* PARTIAL_ONLY blob of an unused sequence; with `partial` */
+    uint64_t              empty_partial_size;
     char                  unsupported[256];
 
     llama_seq_id scratch;
@@ -74,14 +77,14 @@ struct cairn_llama {
     /* Work space of record.c: pages of one run and their blocks. */
     cairn_page  *pages;  /* [run pages] */
     cairn_block *blocks; /* [run pages][n_blocks] */
-    uint32_t    *order;  /* [run_tokens] */
+    uint32_t    *order;  /* [n_ctx]; also of transfer.c */
 };
 
 /* ---- probe.c ---- */
 
-/* Finds the layout and proves it in the scratch sequence. CAIRN_OK with
- * cache->layout NULL and cache->unsupported set: not a memory that pages work
- * for. Errors: CAIRN_EINVAL (scratch not empty), CAIRN_ENOMEM. */
+/* Finds out which parts the memory has (attention, a window, recurrent state) and
+ * their layouts, and proves the recipe for them in the scratch sequence. CAIRN_OK
+ * with both layouts NULL and cache->unsupported set: not a memory that is known. Errors: CAIRN_EINVAL (scratch not empty), CAIRN_ENOMEM. */
 CAIRN_MUST_USE cairn_status cairn__probe(cairn_llama *cache, cairn_error *error);
 
 /* ---- identity.c, libraries.c ---- */
@@ -116,6 +119,17 @@ CAIRN_MUST_USE cairn_status cairn__import(cairn_llama *cache, llama_seq_id seq, 
  * the scratch sequence is in use; nothing is changed. */
 CAIRN_MUST_USE bool cairn__export(cairn_llama *cache, llama_seq_id seq, uint32_t first_pos, uint32_t n_cells,
                                   uint8_t *buf, uint32_t *order);
+
+/* Takes the checkpoint of `seq`, which holds exactly [0, n_tokens), into
+ * buf[0..size), size being what the runtime says it has. False: it is not what
+ * the layout says. */
+CAIRN_MUST_USE bool cairn__take_partial(cairn_llama *cache, llama_seq_id seq, uint32_t n_tokens, uint8_t *buf,
+                                        uint64_t size);
+uint64_t            cairn__partial_size(const cairn_llama *cache, llama_seq_id seq);
+/* Gives `seq`, whose pages hold [0, n_tokens), the checkpoint taken there. Errors,
+ * with the sequence emptied: CAIRN_ECORRUPT, CAIRN_ENOSPC. */
+CAIRN_MUST_USE cairn_status cairn__set_partial(cairn_llama *cache, llama_seq_id seq, uint32_t n_tokens,
+                                               const uint8_t *blob, uint64_t size);
 
 /* ---- stored.c ---- */
 

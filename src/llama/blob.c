@@ -8,7 +8,7 @@
 
 #include "base/bytes.h"
 
-enum { CELL_HEAD = 8, CELL_SEQ = 4, SEGMENT_HEAD = 12 };
+enum { HEAD = 8, CELL_HEAD = 8, CELL_SEQ = 4, SEGMENT_HEAD = 12 };
 
 static uint64_t at(cairn__extent e, uint32_t n_cells)
 {
@@ -104,6 +104,29 @@ static bool section_ok(const cairn__layout *layout, const cairn__section *sectio
     return true;
 }
 
+static bool states_ok(const cairn__layout *layout, const uint8_t *blob, const expected *want)
+{
+    if (layout->n_states == 0)
+        return true;
+    const uint8_t *head = blob + at(layout->recurrent, want->n_cells);
+    if (cairn__get_u32(head) != 1 || cairn__get_u32(head + 4) != want->first_pos + want->n_cells - 1 ||
+        cairn__get_u32(head + 8) != 0 || cairn__get_u32(head + 12) != 0 ||
+        cairn__get_u32(head + 16) != layout->n_state_layers)
+        return false;
+    for (uint32_t i = 0; i < layout->n_states; i++) {
+        const cairn__state *state = &layout->states[i];
+        const uint8_t      *p = blob + at(state->data, want->n_cells) - SEGMENT_HEAD;
+        if ((int32_t)cairn__get_u32(p) != state->type || cairn__get_u64(p + 4) != state->size)
+            return false;
+    }
+    return true;
+}
+
+static bool suffix_ok(const cairn__layout *layout, const uint8_t *blob, uint64_t size)
+{
+    return layout->suffix_size == 0 || memcmp(blob + size - layout->suffix_size, layout->suffix, layout->suffix_size) == 0;
+}
+
 static bool check(const cairn__layout *layout, const uint8_t *blob, uint64_t size, expected *want)
 {
     if (want->n_cells == 0 || want->n_cells > CAIRN__BLOB_MAX_CELLS ||
@@ -116,7 +139,34 @@ static bool check(const cairn__layout *layout, const uint8_t *blob, uint64_t siz
     for (uint32_t i = 0; i < layout->n_sections; i++)
         if (!section_ok(layout, &layout->sections[i], blob, want))
             return false;
-    return true;
+    return states_ok(layout, blob, want) && suffix_ok(layout, blob, size);
+}
+
+bool cairn__partial_check(const cairn__layout *layout, const uint8_t *blob, uint64_t size, uint32_t n_tokens,
+                          int32_t seq, uint32_t *order, uint32_t max_cells)
+{
+    uint32_t n_cells = 1; /* states alone: those of the last position */
+    if (layout->n_sections > 0) {
+        if (size < HEAD + 8)
+            return false;
+        n_cells = cairn__get_u32(blob + HEAD + 4);
+        if (n_cells > max_cells || n_cells > n_tokens)
+            return false;
+    }
+    return n_tokens > 0 &&
+           cairn__blob_check_order(layout, blob, size, n_tokens - n_cells, n_cells, seq, order);
+}
+
+void cairn__partial_retarget(const cairn__layout *layout, uint8_t *blob, int32_t seq)
+{
+    cairn__put_u32(blob + 4, (uint32_t)seq);
+    for (uint32_t s = 0; s < layout->n_sections; s++) {
+        const cairn__section *section = &layout->sections[s];
+        const uint32_t        n_cells = cairn__get_u32(blob + HEAD + 4);
+        uint8_t              *cells = blob + cells_offset(section, n_cells);
+        for (uint32_t i = 0; i < n_cells; i++)
+            cairn__put_u32(cells + cell_size(section) * i + CELL_HEAD + section->ext_size, (uint32_t)seq);
+    }
 }
 
 bool cairn__blob_check(const cairn__layout *layout, const uint8_t *blob, uint64_t size, uint32_t first_pos,
@@ -173,6 +223,8 @@ void cairn__blob_frame(const cairn__layout *layout, uint8_t *buf, uint32_t first
     cairn__put_u32(buf + 4, (uint32_t)seq);
     for (uint32_t i = 0; i < layout->n_sections; i++)
         frame_section(layout, &layout->sections[i], buf, first_pos, n_cells, seq);
+    if (layout->suffix_size > 0)
+        memcpy(buf + cairn__blob_size(layout, n_cells) - layout->suffix_size, layout->suffix, layout->suffix_size);
 }
 
 /* ---- blocks ---- */

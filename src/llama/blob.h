@@ -11,6 +11,17 @@
  *     n_layer V segments, either alike, or with v_trans
  *       i32 type, u32 el_size, u32 n_embd, then [n_embd][cell_count][el_size],
  *     or none at all (MLA).
+ *   a window or a recurrent part, or both, where the model has them:
+ *     the window: one more KV section, of the window's cells alone
+ *     the recurrent part: u32 cell_count (1; 0: empty), i32 pos, u32 n_seq_id (0),
+ *       u32 s_trans (0), u32 n_layer (of the model), then states: i32 type,
+ *       u64 size, data
+ *
+ * What follows the attention sections is what a PARTIAL_ONLY blob holds behind
+ * the same eight bytes of head. It can't be cut by token range, so pages hold
+ * none of it: in their blobs it is the constant bytes of an empty part, the
+ * layout's suffix. A checkpoint is a PARTIAL_ONLY blob; its layout is one of
+ * these, too: a window section or none, then states or none.
  *
  * Everything but the segments' data is decided by the layout, the first
  * position and the number of cells. A page of the store holds the data alone,
@@ -66,12 +77,24 @@ typedef struct cairn__block_info {
     uint64_t row_size;
 } cairn__block_info;
 
+/* One recurrent state: bytes that belong to a position, not to a cell. */
+typedef struct cairn__state {
+    int32_t       type;
+    uint64_t      size;
+    cairn__extent data; /* offset of the data; its 12-byte header lies before */
+} cairn__state;
+
 typedef struct cairn__layout {
     uint32_t           n_sections, n_segments, n_blocks;
     cairn__section     sections[CAIRN__BLOB_MAX_SECTIONS];
     cairn__segment    *segments; /* [n_segments] */
     cairn__block_info *blocks;   /* [n_blocks] */
-    cairn__extent      size;     /* of the whole blob */
+    cairn__state      *states;   /* [n_states]; the recurrent part lies at `recurrent` when there are any */
+    uint32_t           n_states, n_state_layers;
+    cairn__extent      recurrent;
+    uint8_t           *suffix;   /* [suffix_size] constant bytes at the end */
+    uint32_t           suffix_size;
+    cairn__extent      size;     /* of the whole blob, suffix included */
     uint64_t           row_size; /* payload bytes of one token: sum over the blocks */
     cairn_digest       digest;   /* SHA-256 of the canonical text */
     uint64_t           id;       /* its first 8 bytes, little-endian: `layout` of a page */
@@ -85,11 +108,17 @@ typedef struct cairn__sample { /* a blob of positions [0, n_cells) in `seq` */
     uint32_t       n_cells; /* at least 2, and different in every sample */
 } cairn__sample;
 
-/* Finds the one layout that explains every byte of every sample. Needs two or
- * more samples. Errors: CAIRN_ENOTSUP (none fits, or more than one),
- * CAIRN_EINVAL, CAIRN_ENOMEM. Free with cairn__layout_destroy(). */
+/* Finds the one layout of attention sections that explains every byte of every
+ * sample. Needs two or more samples. Errors: CAIRN_ENOTSUP (none fits, or more
+ * than one), CAIRN_EINVAL, CAIRN_ENOMEM. Free with cairn__layout_destroy(). */
 CAIRN_MUST_USE cairn_status cairn__layout_derive(const cairn__sample *samples, uint32_t n_samples, int32_t seq,
                                                  cairn__layout **ret_layout);
+/* The same for PARTIAL_ONLY blobs. */
+CAIRN_MUST_USE cairn_status cairn__layout_derive_partial(const cairn__sample *samples, uint32_t n_samples,
+                                                         int32_t seq, cairn__layout **ret_layout);
+/* Gives a layout of pages the bytes behind its sections: those of an empty
+ * PARTIAL_ONLY blob without its head. Part of the layout's text. Errors: CAIRN_ENOMEM. */
+CAIRN_MUST_USE cairn_status cairn__layout_set_suffix(cairn__layout *layout, const uint8_t *suffix, uint32_t size);
 void cairn__layout_destroy(cairn__layout *layout); /* accepts NULL */
 
 /* Canonical text, malloc()ed; NULL: out of memory. */
@@ -109,6 +138,15 @@ bool cairn__blob_check(const cairn__layout *layout, const uint8_t *blob, uint64_
  * order[i] := index in the blob of position first_pos + i. */
 bool cairn__blob_check_order(const cairn__layout *layout, const uint8_t *blob, uint64_t size, uint32_t first_pos,
                              uint32_t n_cells, int32_t seq, uint32_t *order);
+
+/* True when blob[0..size) is, apart from data, what the runtime writes for `seq`
+ * at n_tokens: states of position n_tokens - 1, a window of the last positions,
+ * each once, in any order. `order` has room for max_cells, the window's limit. */
+bool cairn__partial_check(const cairn__layout *layout, const uint8_t *blob, uint64_t size, uint32_t n_tokens,
+                          int32_t seq, uint32_t *order, uint32_t max_cells);
+/* Names another sequence as the source: the runtime takes no notice, but equal
+ * states then have equal bytes. Of a blob that was checked. */
+void cairn__partial_retarget(const cairn__layout *layout, uint8_t *blob, int32_t seq);
 
 /* Writes all of a blob but the data of segments and extensions into
  * buf[0..cairn__blob_size()). */

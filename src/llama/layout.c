@@ -15,10 +15,12 @@
 
 #define MAX_ROW_SIZE (1u << 30)    /* bytes of one layer's K or V of one token; 2^30 is far beyond any model */
 #define MAX_TYPE 1024              /* ggml_type numbers */
+#define MAX_STATES 8192u        /* two of each of 4,096 layers */
 #define MAX_CELL_SIZE (1ull << 35) /* all of one token; times CAIRN__BLOB_MAX_CELLS fits in 64 bits */
 
 typedef struct variant {
     uint32_t n_sections;
+    bool     has_states;
     uint32_t ext_size[CAIRN__BLOB_MAX_SECTIONS];
     bool     has_v[CAIRN__BLOB_MAX_SECTIONS];
 } variant;
@@ -102,6 +104,36 @@ static cairn_status read_section(reader *r, cairn__layout *layout, uint32_t inde
     return CAIRN_OK;
 }
 
+static bool add_state(cairn__layout *layout, cairn__state state)
+{
+    cairn__state *grown = realloc(layout->states, sizeof *grown * ((size_t)layout->n_states + 1));
+    if (!grown)
+        return false;
+    layout->states = grown;
+    layout->states[layout->n_states++] = state;
+    return true;
+}
+
+/* The recurrent part, to the end of the blob: how many states there are shows
+ * only there. */
+static cairn_status read_states(reader *r, cairn__layout *layout)
+{
+    layout->recurrent = r->extent;
+    const uint8_t *head = take(r, 20, 0);
+    layout->n_state_layers = cairn__get_u32(head + 16);
+    if (layout->n_state_layers == 0 || layout->n_state_layers > CAIRN__BLOB_MAX_LAYERS)
+        r->bad = true;
+    while (!r->bad && r->offset < r->size) {
+        const uint8_t *p = take(r, 12, 0);
+        cairn__state   state = {(int32_t)cairn__get_u32(p), cairn__get_u64(p + 4), r->extent};
+        if (state.type < 0 || state.type >= MAX_TYPE || state.size > MAX_ROW_SIZE || layout->n_states == MAX_STATES)
+            r->bad = true;
+        else if (take(r, state.size, 0), !r->bad && !add_state(layout, state))
+            return CAIRN_ENOMEM;
+    }
+    return CAIRN_OK;
+}
+
 static void add_block(cairn__layout *layout, uint32_t section, int32_t segment, uint64_t row_size)
 {
     if (row_size == 0)
@@ -132,7 +164,18 @@ void cairn__layout_destroy(cairn__layout *layout)
         return;
     free(layout->segments);
     free(layout->blocks);
+    free(layout->states);
+    free(layout->suffix);
     free(layout);
+}
+
+/* Position of a sample's first cell: a PARTIAL_ONLY blob of states alone has
+ * those of the last of n_cells tokens, anything else all of them. */
+static bool fits_sample(const cairn__layout *layout, const cairn__sample *sample, int32_t seq)
+{
+    bool alone = layout->n_sections == 0;
+    return cairn__blob_check(layout, sample->blob, sample->size, alone ? sample->n_cells - 1 : 0,
+                             alone ? 1 : sample->n_cells, seq);
 }
 
 /* The layout that variant v gives to the first sample, if it fits all samples.
@@ -150,13 +193,15 @@ static cairn_status try_variant(const variant *v, const cairn__sample *samples, 
     take(&r, 8, 0);
     for (uint32_t i = 0; i < v->n_sections && !r.bad && !status; i++)
         status = read_section(&r, layout, i, v);
+    if (v->has_states && !r.bad && !status)
+        status = read_states(&r, layout);
     layout->size = r.extent;
     bool fits = !status && !r.bad && r.offset == r.size && r.extent.per_cell <= MAX_CELL_SIZE;
     for (uint32_t i = 0; i < n_samples && fits; i++)
-        fits = cairn__blob_check(layout, samples[i].blob, samples[i].size, 0, samples[i].n_cells, seq);
+        fits = fits_sample(layout, &samples[i], seq);
     if (fits)
         status = list_blocks(layout);
-    if (!fits || status || layout->n_blocks == 0) {
+    if (!fits || status || layout->n_blocks + layout->n_states == 0) {
         cairn__layout_destroy(layout);
         return status;
     }
@@ -164,9 +209,10 @@ static cairn_status try_variant(const variant *v, const cairn__sample *samples, 
     return CAIRN_OK;
 }
 
-static variant variant_of(uint32_t n_sections, uint32_t bits)
+static variant variant_of(uint32_t n_sections, uint32_t bits, bool partial)
 {
-    variant v = {.n_sections = n_sections};
+    variant v = {.n_sections = n_sections, .has_states = partial && (bits & 1)};
+    bits >>= partial;
     for (uint32_t i = 0; i < n_sections; i++, bits >>= 2) {
         v.ext_size[i] = bits & 1 ? CAIRN__BLOB_EXT_SIZE : 0;
         v.has_v[i] = !(bits & 2);
@@ -196,17 +242,17 @@ static bool samples_ok(const cairn__sample *samples, uint32_t n_samples)
     return true;
 }
 
-cairn_status cairn__layout_derive(const cairn__sample *samples, uint32_t n_samples, int32_t seq,
-                                  cairn__layout **ret_layout)
+/* Tries sections from `min` to `max` in number, all variants of each. */
+static cairn_status derive(uint32_t min, uint32_t max, bool partial, const cairn__sample *samples, uint32_t n_samples,
+                           int32_t seq, cairn__layout **ret_layout)
 {
-    if (!samples_ok(samples, n_samples))
-        return CAIRN_EINVAL;
     cairn__layout *found = NULL;
     uint32_t       n_found = 0;
-    cairn_status   status = CAIRN_OK;
-    for (uint32_t n = 1; n <= CAIRN__BLOB_MAX_SECTIONS; n++) {
-        for (uint32_t bits = 0; bits < 1u << (2 * n) && !status; bits++) {
-            variant        v = variant_of(n, bits);
+    cairn_status   status = samples_ok(samples, n_samples) ? CAIRN_OK : CAIRN_EINVAL;
+    for (uint32_t n = min; n <= max; n++) {
+        const uint32_t n_variants = 1u << (2 * n + partial);
+        for (uint32_t bits = 0; bits < n_variants && !status; bits++) {
+            variant        v = variant_of(n, bits, partial);
             cairn__layout *layout;
             status = try_variant(&v, samples, n_samples, seq, &layout);
             if (status || !layout)
@@ -225,6 +271,29 @@ cairn_status cairn__layout_derive(const cairn__sample *samples, uint32_t n_sampl
     else
         *ret_layout = found;
     return status;
+}
+
+cairn_status cairn__layout_derive(const cairn__sample *samples, uint32_t n_samples, int32_t seq,
+                                  cairn__layout **ret_layout)
+{
+    return derive(1, CAIRN__BLOB_MAX_SECTIONS, false, samples, n_samples, seq, ret_layout);
+}
+
+cairn_status cairn__layout_derive_partial(const cairn__sample *samples, uint32_t n_samples, int32_t seq,
+                                          cairn__layout **ret_layout)
+{
+    return derive(0, 1, true, samples, n_samples, seq, ret_layout);
+}
+
+cairn_status cairn__layout_set_suffix(cairn__layout *layout, const uint8_t *suffix, uint32_t size)
+{
+    layout->suffix = malloc((size_t)size + 1);
+    if (!layout->suffix)
+        return CAIRN_ENOMEM;
+    memcpy(layout->suffix, suffix, size);
+    layout->suffix_size = size;
+    layout->size.fixed += size;
+    return name_layout(layout);
 }
 
 /* ---- text ---- */
@@ -262,6 +331,14 @@ char *cairn__layout_text(const cairn__layout *layout)
         fprintf(out, "section %u ext %u v_trans %u\n", i, section->ext_size, section->v_trans);
         print_segments(out, segments, section->n_layer, 'k');
         print_segments(out, segments + section->n_layer, section->n_segments - section->n_layer, 'v');
+    }
+    for (uint32_t i = 0; i < layout->n_states; i++)
+        fprintf(out, "state type %d of %llu\n", layout->states[i].type, (unsigned long long)layout->states[i].size);
+    if (layout->suffix_size > 0) {
+        fprintf(out, "suffix ");
+        for (uint32_t i = 0; i < layout->suffix_size; i++)
+            fprintf(out, "%02x", layout->suffix[i]);
+        fprintf(out, "\n");
     }
     if (fclose(out) != 0) {
         free(text);

@@ -145,8 +145,7 @@ static cairn_status make_buffers(cairn_llama *cache, const cairn_llama_options *
     cache->tracks = calloc(cache->n_seq, sizeof *cache->tracks);
     cache->pages = calloc(run_pages, sizeof *cache->pages);
     cache->blocks = calloc((size_t)run_pages * cache->layout->n_blocks, sizeof *cache->blocks);
-    cache->order = calloc(cache->run_tokens, sizeof *cache->order);
-    if (!cache->tracks || !cache->pages || !cache->blocks || !cache->order)
+        if (!cache->tracks || !cache->pages || !cache->blocks)
         return CAIRN_ENOMEM;
     cairn_status status = cairn__pool_create(cache->n_readers, &cache->pool);
     if (!status)
@@ -171,10 +170,11 @@ static void set_patience(cairn_llama *cache, const cairn_llama_options *o)
 static cairn_status set_up(cairn_llama *cache, const cairn_llama_options *options, cairn_error *error)
 {
     set_sizes(cache, options);
-    cairn_status status = check_grid(cache, error);
+    cache->order = calloc(cache->n_ctx, sizeof *cache->order);
+    cairn_status status = cache->order ? check_grid(cache, error) : CAIRN_ENOMEM;
     if (!status)
         status = cairn__probe(cache, error);
-    if (status || !cache->layout)
+    if (status || !cache->layout || cache->partial)
         return status;
     set_patience(cache, options);
     status = make_buffers(cache, options);
@@ -227,12 +227,14 @@ void cairn_llama_close(cairn_llama *cache)
     free(cache->order);
     cairn__layout_destroy(cache->layout);
     cairn__namespace_done(&cache->space);
+    cairn__layout_destroy(cache->partial);
+    free(cache->empty_partial);
     free(cache);
 }
 
 const char *cairn_llama_unsupported(const cairn_llama *cache)
 {
-    return cache->layout ? NULL : cache->unsupported;
+    return cache->layout && !cache->partial ? NULL : cache->unsupported;
 }
 
 const cairn_identity *cairn_llama_identity(const cairn_llama *cache)

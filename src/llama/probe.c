@@ -1,16 +1,21 @@
-/* probe.c - which memory a context has, and whether the page recipe holds for it.
+/* probe.c - which parts a context's memory has, and whether the recipe for them
+ * holds.
  *
- * In the empty scratch sequence: decode a few tokens, read the layout off their
- * blobs, decode one more and keep its logits; then take the tokens out as pages,
- * bring them back through cairn__import() and decode the same token again. The
- * logits must be equal bit for bit, else the runtime keeps state that the pages
- * do not hold, and nothing is cached.
+ * In the empty scratch sequence: decode a few tokens in steps, at each step take
+ * a blob and read the layouts off them; decode one more and keep its logits. Then
+ * bring the tokens back as a restore does - pages joined to a run, then the
+ * checkpoint - and decode the same token again. The logits must be equal bit for
+ * bit, else the runtime keeps state that we do not hold, and nothing is cached.
  *
- * Only what pages of attention alone can describe passes. Everything else is
- * told apart before a call that could abort: deepseek4 by its name (seq_cp of a
- * range aborts the process), encoders, diffusion, recurrent and hybrid models
- * by what llama.h says, windows by a PARTIAL_ONLY blob smaller than the full
- * one. Memories unknown here have blobs that no layout explains. */
+ *   part        how it shows                                   in the store
+ *   attention   the full blob is larger than the PARTIAL_ONLY  pages
+ *               one, or as large and the model not recurrent
+ *   window or   the PARTIAL_ONLY blob is smaller than the full checkpoints
+ *   recurrent   one, or the model is recurrent
+ *
+ * What would abort is told apart before it is tried: deepseek4 by its name (seq_cp
+ * of a range aborts the process), encoders and diffusion by what llama.h says.
+ * Memories unknown here have blobs that no layout explains. */
 #include "llama/adapter.h"
 
 #include <stdarg.h>
@@ -26,12 +31,14 @@ typedef struct probe {
     uint32_t     n_batch;
     size_t       n_vocab;
     float       *logits; /* after the import-free run */
-    uint8_t     *blobs[N_SAMPLES];
-    uint64_t     sizes[N_SAMPLES];
+    bool         has_pages, has_partial;
+    uint8_t     *pages[N_SAMPLES], *partials[N_SAMPLES];
+    uint64_t     page_sizes[N_SAMPLES], partial_sizes[N_SAMPLES];
     cairn_status status; /* CAIRN_OK or CAIRN_ENOMEM */
 } probe;
 
-static const uint32_t sample_tokens[N_SAMPLES] = {N_TOKENS, 5, 2};
+enum { LAST = N_SAMPLES - 1 };
+static const uint32_t sample_tokens[N_SAMPLES] = {2, SPLIT, N_TOKENS};
 
 __attribute__((format(printf, 2, 3))) static bool refuse(cairn_llama *cache, const char *format, ...)
 {
@@ -52,10 +59,6 @@ static bool kind_ok(cairn_llama *cache)
         return refuse(cache, "a model with an encoder keeps state that pages do not hold");
     if (!cache->memory || llama_model_is_diffusion(cache->model))
         return refuse(cache, "the model keeps no cache between calls");
-    if (llama_model_is_recurrent(cache->model))
-        return refuse(cache, "recurrent state can't be cut into pages (checkpoints are not implemented)");
-    if (llama_model_is_hybrid(cache->model))
-        return refuse(cache, "hybrid models need checkpoints of their recurrent state, which are not implemented");
     return true;
 }
 
@@ -85,46 +88,74 @@ static void empty(probe *p, llama_seq_id seq, uint32_t from)
     llama_memory_seq_rm(p->cache->memory, seq, (llama_pos)from, -1);
 }
 
+static uint8_t *get_blob(probe *p, uint64_t size, llama_state_seq_flags flags)
+{
+    cairn_llama *cache = p->cache;
+    uint8_t     *blob = malloc(size + 1);
+    if (!blob) {
+        p->status = CAIRN_ENOMEM;
+    } else if (llama_state_seq_get_data_ext(cache->ctx, blob, size, cache->scratch, flags) != size) {
+        refuse(cache, "the runtime did not export the sequence it has the size of");
+        free(blob);
+        blob = NULL;
+    }
+    return blob;
+}
+
+/* Both blobs of what scratch holds; of the full one only the attention sections count. */
 static bool take_sample(probe *p, uint32_t i)
 {
-    cairn_llama *cache = p->cache;
-    p->sizes[i] = llama_state_seq_get_size(cache->ctx, cache->scratch);
-    free(p->blobs[i]);
-    p->blobs[i] = malloc(p->sizes[i] + 1);
-    if (!p->blobs[i]) {
-        p->status = CAIRN_ENOMEM;
-        return false;
-    }
-    return llama_state_seq_get_data(cache->ctx, p->blobs[i], p->sizes[i], cache->scratch) == p->sizes[i] ||
-           refuse(cache, "the runtime did not export the sequence it has the size of");
-}
-
-static bool is_attention_alone(probe *p)
-{
-    cairn_llama *cache = p->cache;
-    size_t full = llama_state_seq_get_size(cache->ctx, cache->scratch);
-    size_t partial = llama_state_seq_get_size_ext(cache->ctx, cache->scratch, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+    cairn_llama   *cache = p->cache;
+    const uint64_t full = llama_state_seq_get_size(cache->ctx, cache->scratch);
+    const uint64_t partial = cairn__partial_size(cache, cache->scratch);
     if (full <= 8)
         return refuse(cache, "the model keeps no cache between calls");
-    if (partial < full)
-        return refuse(cache, "sliding-window models need checkpoints of their window, which are not implemented");
-    return true;
+    p->has_pages = !llama_model_is_recurrent(cache->model);
+    p->has_partial = !p->has_pages || partial < full;
+    p->page_sizes[i] = p->has_partial ? full - (partial - 8) : full;
+    p->partial_sizes[i] = partial;
+    free(p->pages[i]);
+    free(p->partials[i]);
+    p->pages[i] = get_blob(p, full, 0);
+    p->partials[i] = p->pages[i] ? get_blob(p, partial, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) : NULL;
+    return p->partials[i] != NULL;
 }
 
-/* Samples of N_TOKENS and fewer tokens, cut off the end one after another. */
-static bool derive(probe *p)
+static bool take_empty(probe *p)
+{
+    cairn_llama *cache = p->cache;
+    free(cache->empty_partial);
+    cache->empty_partial_size = cairn__partial_size(cache, cache->scratch);
+    cache->empty_partial = get_blob(p, cache->empty_partial_size, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+    return cache->empty_partial != NULL;
+}
+
+typedef cairn_status derive_fn(const cairn__sample *samples, uint32_t n_samples, int32_t seq,
+                               cairn__layout **ret_layout);
+
+static cairn_status derive_from(probe *p, derive_fn *derive, uint8_t *const blobs[], const uint64_t sizes[],
+                                cairn__layout **ret_layout)
 {
     cairn__sample samples[N_SAMPLES];
-    for (uint32_t i = 0; i < N_SAMPLES; i++) {
-        empty(p, p->cache->scratch, sample_tokens[i]);
-        if (!take_sample(p, i))
-            return false;
-        samples[i] = (cairn__sample){p->blobs[i], p->sizes[i], sample_tokens[i]};
-    }
-    cairn_status status = cairn__layout_derive(samples, N_SAMPLES, p->cache->scratch, &p->cache->layout);
+    for (uint32_t i = 0; i < N_SAMPLES; i++)
+        samples[i] = (cairn__sample){blobs[i], sizes[i], sample_tokens[i]};
+    return derive(samples, N_SAMPLES, p->cache->scratch, ret_layout);
+}
+
+static bool derive(probe *p)
+{
+    cairn_llama *cache = p->cache;
+    cairn_status status = CAIRN_OK;
+    if (p->has_pages)
+        status = derive_from(p, cairn__layout_derive, p->pages, p->page_sizes, &cache->layout);
+    if (!status && p->has_partial)
+        status = derive_from(p, cairn__layout_derive_partial, p->partials, p->partial_sizes, &cache->partial);
+    if (!status && p->has_pages && p->has_partial)
+        status = cairn__layout_set_suffix(cache->layout, cache->empty_partial + 8,
+                                          (uint32_t)(cache->empty_partial_size - 8));
     if (status == CAIRN_ENOMEM)
         p->status = status;
-    return status == CAIRN_OK || refuse(p->cache, "the runtime's state blob has a layout that is not known");
+    return status == CAIRN_OK || refuse(cache, "the runtime's state blob has a layout that is not known");
 }
 
 /* The run of N_TOKENS from its pages' blocks, as restore.c puts it together. */
@@ -142,7 +173,7 @@ static bool rejoin(probe *p, uint8_t *joined)
                 p->status = CAIRN_ENOMEM;
                 return false;
             }
-            cairn__block_gather(layout, block, p->blobs[0], &span, data);
+            cairn__block_gather(layout, block, p->pages[LAST], &span, data);
             bool ok = layout->blocks[block].segment >= 0 ||
                       cairn__block_ext_check(data, n, cuts[page], p->tokens + cuts[page]);
             cairn__block_scatter(layout, block, joined, &span, data);
@@ -170,34 +201,69 @@ static llama_seq_id spare_sequence(const cairn_llama *cache)
     return cache->scratch;
 }
 
-/* Brings the run back, through scratch where a sequence is spare, and decodes
- * the last token again behind it. */
+/* The pages' run, then the checkpoint, into `seq`. */
+static bool bring_back(probe *p, llama_seq_id seq, bool seq_is_empty, const uint8_t *joined)
+{
+    cairn_llama *cache = p->cache;
+    cairn_status status = CAIRN_OK;
+    if (p->has_pages)
+        status = cairn__import(cache, seq, seq_is_empty, joined, cairn__blob_size(cache->layout, N_TOKENS), 0, N_TOKENS);
+    if (!status && p->has_partial)
+        status = cairn__set_partial(cache, seq, N_TOKENS, p->partials[LAST], p->partial_sizes[LAST]);
+    return !status || refuse(cache, "self-test failed: the runtime refused a blob it exported");
+}
+
+/* A copy shares cells with its source; a window among them would stay pinned. */
+static bool copy_to_scratch(probe *p, llama_seq_id seq)
+{
+    cairn_llama *cache = p->cache;
+    llama_memory_seq_cp(cache->memory, seq, cache->scratch, -1, -1);
+    empty(p, seq, 0);
+    return !p->has_partial || cairn__set_partial(cache, cache->scratch, N_TOKENS, p->partials[LAST],
+                                                 p->partial_sizes[LAST]) == CAIRN_OK ||
+           refuse(cache, "self-test failed: the runtime refused a checkpoint it exported");
+}
+
+/* Straight into an empty sequence, then through scratch, where a sequence is
+ * spare; each time the last token is decoded again behind it. */
 static bool round_trip(probe *p, const uint8_t *joined)
 {
-    cairn_llama   *cache = p->cache;
-    const uint64_t size = cairn__blob_size(cache->layout, N_TOKENS);
-    llama_seq_id   spare = spare_sequence(cache);
-    if (cairn__import(cache, cache->scratch, true, joined, size, 0, N_TOKENS) != CAIRN_OK)
-        return refuse(cache, "self-test failed: the runtime refused a blob it exported");
-    if (!decode(p, N_TOKENS, N_TOKENS + 1) || !same_logits(p, "into an empty sequence"))
+    cairn_llama *cache = p->cache;
+    llama_seq_id spare = spare_sequence(cache);
+    if (!bring_back(p, cache->scratch, true, joined) || !decode(p, N_TOKENS, N_TOKENS + 1) ||
+        !same_logits(p, "into an empty sequence"))
         return false;
     empty(p, cache->scratch, 0);
     if (spare == cache->scratch)
         return true;
-    if (cairn__import(cache, spare, false, joined, size, 0, N_TOKENS) != CAIRN_OK)
-        return refuse(cache, "self-test failed: the runtime refused a blob it exported");
-    llama_memory_seq_cp(cache->memory, spare, cache->scratch, -1, -1);
-    empty(p, spare, 0);
-    return decode(p, N_TOKENS, N_TOKENS + 1) && same_logits(p, "through the scratch sequence");
+    return bring_back(p, spare, false, joined) && copy_to_scratch(p, spare) && decode(p, N_TOKENS, N_TOKENS + 1) &&
+           same_logits(p, "through the scratch sequence");
 }
 
+/* As a prefill that is recorded: a checkpoint that was taken is set again. */
 static bool reference(probe *p)
 {
-    if (!decode(p, 0, N_TOKENS) || !is_attention_alone(p) || !decode(p, N_TOKENS, N_TOKENS + 1))
+    cairn_llama *cache = p->cache;
+    if (!take_empty(p))
         return false;
-    const float *logits = llama_get_logits_ith(p->cache->ctx, -1);
+    for (uint32_t i = 0; i < N_SAMPLES; i++)
+        if (!decode(p, i ? sample_tokens[i - 1] : 0, sample_tokens[i]) || !take_sample(p, i))
+            return false;
+    if (!derive(p))
+        return false;
+    if (p->has_partial) {
+        if (!cairn__partial_check(cache->partial, p->partials[LAST], p->partial_sizes[LAST], N_TOKENS, cache->scratch,
+                                  cache->order, cache->n_ctx))
+            return refuse(cache, "the runtime's state blob has a layout that is not known");
+        cairn__partial_retarget(cache->partial, p->partials[LAST], 0);
+        if (cairn__set_partial(cache, cache->scratch, N_TOKENS, p->partials[LAST], p->partial_sizes[LAST]))
+            return refuse(cache, "self-test failed: the runtime refused a checkpoint it exported");
+    }
+    if (!decode(p, N_TOKENS, N_TOKENS + 1))
+        return false;
+    const float *logits = llama_get_logits_ith(cache->ctx, -1);
     if (!logits)
-        return refuse(p->cache, "the context computes no logits");
+        return refuse(cache, "the context computes no logits");
     memcpy(p->logits, logits, p->n_vocab * sizeof *logits);
     return true;
 }
@@ -205,15 +271,15 @@ static bool reference(probe *p)
 static bool self_test(probe *p)
 {
     cairn_llama *cache = p->cache;
-    if (!reference(p) || !derive(p))
+    if (!reference(p))
         return false;
     empty(p, cache->scratch, 0);
-    uint8_t *joined = malloc(cairn__blob_size(cache->layout, N_TOKENS));
+    uint8_t *joined = malloc(p->has_pages ? cairn__blob_size(cache->layout, N_TOKENS) : 1);
     if (!joined) {
         p->status = CAIRN_ENOMEM;
         return false;
     }
-    bool ok = rejoin(p, joined) && round_trip(p, joined);
+    bool ok = (!p->has_pages || rejoin(p, joined)) && round_trip(p, joined);
     free(joined);
     return ok;
 }
@@ -230,7 +296,8 @@ static bool run_twice(probe *p)
             return true;
         }
         cairn__layout_destroy(p->cache->layout);
-        p->cache->layout = NULL;
+        cairn__layout_destroy(p->cache->partial);
+        p->cache->layout = p->cache->partial = NULL;
         if (p->status)
             return false;
     }
@@ -261,7 +328,9 @@ cairn_status cairn__probe(cairn_llama *cache, cairn_error *error)
         p.tokens[i] = (int32_t)((7 * i + 3) % (p.n_vocab ? p.n_vocab : 1));
     run_twice(&p);
     free(p.logits);
-    for (uint32_t i = 0; i < N_SAMPLES; i++)
-        free(p.blobs[i]);
+    for (uint32_t i = 0; i < N_SAMPLES; i++) {
+        free(p.pages[i]);
+        free(p.partials[i]);
+    }
     return p.status;
 }

@@ -6,6 +6,7 @@
 #include "llama/adapter.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Both directions empty the scratch sequence: not if somebody put something there. */
 static bool scratch_is_free(const cairn_llama *cache)
@@ -33,6 +34,28 @@ cairn_status cairn__import(cairn_llama *cache, llama_seq_id seq, bool seq_is_emp
     return CAIRN_OK;
 }
 
+/* What lies behind the attention sections is of the sequence, not of the range:
+ * recurrent state is emptied before the export, to save its bytes; a window can't
+ * be, it is cut off the end and an empty one put there. */
+static bool get_page(cairn_llama *cache, uint8_t *buf, uint64_t size)
+{
+    const uint64_t suffix = cache->layout->suffix_size;
+    if (!cache->partial)
+        return llama_state_seq_get_size(cache->ctx, cache->scratch) == size &&
+               llama_state_seq_get_data(cache->ctx, buf, size, cache->scratch) == size;
+    if (cache->partial->n_states > 0 &&
+        llama_state_seq_set_data_ext(cache->ctx, cache->empty_partial, cache->empty_partial_size, cache->scratch,
+                                     LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) != cache->empty_partial_size)
+        return false;
+    const uint64_t full = llama_state_seq_get_size(cache->ctx, cache->scratch);
+    const uint64_t part = cairn__partial_size(cache, cache->scratch);
+    if (part < 8 || full - (part - 8) + suffix != size || full > cache->stage_size ||
+        llama_state_seq_get_data(cache->ctx, buf, full, cache->scratch) != full)
+        return false;
+    memcpy(buf + size - suffix, cache->layout->suffix, suffix);
+    return true;
+}
+
 bool cairn__export(cairn_llama *cache, llama_seq_id seq, uint32_t first_pos, uint32_t n_cells, uint8_t *buf,
                    uint32_t *order)
 {
@@ -41,9 +64,35 @@ bool cairn__export(cairn_llama *cache, llama_seq_id seq, uint32_t first_pos, uin
         return false;
     if (seq != cache->scratch)
         llama_memory_seq_cp(cache->memory, seq, cache->scratch, (llama_pos)first_pos, (llama_pos)(first_pos + n_cells));
-    bool ok = llama_state_seq_get_size(cache->ctx, cache->scratch) == size &&
-              llama_state_seq_get_data(cache->ctx, buf, size, cache->scratch) == size;
+    bool ok = get_page(cache, buf, size);
     if (seq != cache->scratch)
         llama_memory_seq_rm(cache->memory, cache->scratch, -1, -1);
     return ok && cairn__blob_check_order(cache->layout, buf, size, first_pos, n_cells, cache->scratch, order);
+}
+
+uint64_t cairn__partial_size(const cairn_llama *cache, llama_seq_id seq)
+{
+    return llama_state_seq_get_size_ext(cache->ctx, seq, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+}
+
+bool cairn__take_partial(cairn_llama *cache, llama_seq_id seq, uint32_t n_tokens, uint8_t *buf, uint64_t size)
+{
+    if (llama_state_seq_get_data_ext(cache->ctx, buf, size, seq, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) != size ||
+        !cairn__partial_check(cache->partial, buf, size, n_tokens, seq, cache->order, cache->n_ctx))
+        return false;
+    cairn__partial_retarget(cache->partial, buf, 0);
+    return true;
+}
+
+cairn_status cairn__set_partial(cairn_llama *cache, llama_seq_id seq, uint32_t n_tokens, const uint8_t *blob,
+                                uint64_t size)
+{
+    cairn_status status = CAIRN_OK;
+    if (!cairn__partial_check(cache->partial, blob, size, n_tokens, 0, cache->order, cache->n_ctx))
+        status = CAIRN_ECORRUPT;
+    else if (llama_state_seq_set_data_ext(cache->ctx, blob, size, seq, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) != size)
+        status = CAIRN_ENOSPC;
+    if (status)
+        llama_memory_seq_rm(cache->memory, seq, -1, -1);
+    return status;
 }
