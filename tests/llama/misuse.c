@@ -29,21 +29,6 @@ static int tear_down(void **state)
     return 0;
 }
 
-static const char *tiny_model(const char *name)
-{
-    static char path[4096];
-    const char *given = getenv("CAIRN_TEST_ARCHS_DIR");
-    if (given && given[0])
-        snprintf(path, sizeof path, "%s/%s.gguf", given, name);
-    else
-        snprintf(path, sizeof path, "%s/.cache/cairn-build/archs-1/%s.gguf", getenv("HOME"), name);
-    if (!is_file(path)) {
-        print_message("no model at %s\n", path);
-        test_skip();
-    }
-    return path;
-}
-
 static cairn_digest identity_in(runtime *rt, struct llama_context_params params)
 {
     open_context(rt, params);

@@ -76,6 +76,22 @@ MAYBE_UNUSED static bool is_file(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
+/* One of the tiny models that test-llama-archs writes; the test is skipped without. */
+MAYBE_UNUSED static const char *tiny_model(const char *name)
+{
+    static char path[4096];
+    const char *given = getenv("CAIRN_TEST_ARCHS_DIR");
+    if (given && given[0])
+        snprintf(path, sizeof path, "%s/%s.gguf", given, name);
+    else
+        snprintf(path, sizeof path, "%s/.cache/cairn-build/archs-1/%s.gguf", getenv("HOME"), name);
+    if (!is_file(path)) {
+        print_message("no model at %s\n", path);
+        test_skip();
+    }
+    return path;
+}
+
 MAYBE_UNUSED static runtime load(const char *path)
 {
     runtime rt = {.path = path, .model_params = llama_model_default_params()};
