@@ -50,6 +50,13 @@ CAIRN_API cairn_digest cairn_identity_digest(const cairn_identity *identity);
 CAIRN_API cairn_key cairn_chain_key(const cairn_digest *identity, const cairn_key *parent, const int32_t *tokens,
                                     uint32_t n_tokens);
 
+/* Key of the checkpoint at position start + n_tokens, where `parent` is the key of
+ * the full pages of [0, start) (NULL: start is 0) and 1 <= n_tokens <= page size:
+ * as above under the domain "cairn checkpoint 1\0", so that no page can be taken
+ * for a checkpoint. */
+CAIRN_API cairn_key cairn_checkpoint_key(const cairn_digest *identity, const cairn_key *parent, const int32_t *tokens,
+                                         uint32_t n_tokens);
+
 /* Digest of model files ("weights digest", docs/format.md): each file is cut in
  * chunks of 16 MiB, every chunk is hashed with SHA-256 on `n_threads` threads
  * (0: all cores); the digest of a file is the SHA-256 over its size and its

@@ -93,18 +93,28 @@ typedef struct cairn_query {
     uint32_t              grid_tokens; /* 0: to the exact token; else end on a multiple of this */
     bool (*page_found)(void *ctx);     /* NULL, or called after each page; false: what was found will do */
     void                 *page_found_ctx;
+    bool                  needs_checkpoint; /* end at one: what it holds can't be cut elsewhere */
+    bool                  no_pages;         /* with it: there is nothing but checkpoints */
 } cairn_query;
 
 typedef struct cairn_hit {
     uint32_t   cached_tokens; /* 0 = miss; else above from_tokens and at most n_tokens */
     uint32_t   n_pages;       /* pages pinned; the first contains position from_tokens */
+    bool       has_checkpoint; /* one at cached_tokens is pinned, too, as page n_pages */
     uint64_t   stored_bytes;  /* payload of those pages, headers excluded */
     cairn_miss miss;          /* why it ended before n_tokens; NONE when it did not */
     uint64_t   evicted_s;     /* with CAIRN_MISS_EVICTED: how long ago, seconds */
 } cairn_hit;
 
-/* One pinned page, its header verified and its tokens compared. */
+/* A page is the KV of its tokens. A checkpoint is state at the end of its tokens
+ * that can't be cut by range: it belongs to the whole prefix, so its first block is
+ * all tokens of [0, start + n_tokens), 4 bytes each, in the machine's byte order,
+ * and a hit compares them. */
+typedef enum cairn_page_kind { CAIRN_PAGE, CAIRN_CHECKPOINT } cairn_page_kind;
+
+/* One pinned page or checkpoint, its header verified and its tokens compared. */
 typedef struct cairn_page_view {
+    cairn_page_kind kind;
     uint32_t        start;       /* position of its first token; a multiple of page_tokens */
     uint32_t        n_tokens;    /* tokens stored in it */
     uint32_t        used_tokens; /* leading tokens that match the query; below n_tokens only in the last page */
@@ -145,9 +155,10 @@ typedef struct cairn_block {
 } cairn_block;
 
 typedef struct cairn_page {
+    cairn_page_kind    kind;
     cairn_key          key, parent; /* of cairn_chain_key() on cairn_store_namespace() */
     uint32_t           start;       /* a multiple of page_tokens */
-    uint32_t           n_tokens;    /* page_tokens, or fewer for a short last page */
+    uint32_t           n_tokens;    /* page_tokens, or fewer for a short last page or a checkpoint */
     const int32_t     *tokens;      /* [n_tokens]; copied by the call */
     const cairn_block *blocks;      /* array copied by the call, data borrowed until release */
     uint32_t           n_blocks;

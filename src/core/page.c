@@ -72,9 +72,14 @@ static bool counts_within_limits(uint32_t n_tokens, uint32_t n_blocks)
     return n_tokens >= 1 && n_tokens <= CAIRN__PAGE_TOKENS_MAX && n_blocks >= 1 && n_blocks <= CAIRN__PAGE_BLOCKS_MAX;
 }
 
+static bool kind_is_known(cairn__page_kind kind)
+{
+    return kind == CAIRN__PAGE_ATTENTION || kind == CAIRN__PAGE_CHECKPOINT;
+}
+
 static bool meaning_is_valid(const cairn__page_header *header)
 {
-    return header->kind == CAIRN__PAGE_ATTENTION && header->codec == CAIRN__CODEC_RAW &&
+    return kind_is_known(header->kind) && header->codec == CAIRN__CODEC_RAW &&
            header->start <= UINT32_MAX - header->n_tokens;
 }
 
@@ -228,7 +233,7 @@ static bool plain_is_valid(const uint8_t *buf, const cairn__page_header *header)
 {
     static const uint8_t none[CAIRN__SALT_SIZE];
     uint32_t             flags = cairn__get_u32(buf + AT_FLAGS);
-    return header->kind == CAIRN__PAGE_ATTENTION && header->codec == CAIRN__CODEC_RAW &&
+    return kind_is_known(header->kind) && header->codec == CAIRN__CODEC_RAW &&
            (flags == FLAG_SEALED || (flags == 0 && memcmp(header->salt, none, sizeof(none)) == 0)) &&
            header->payload_size >= 1 && header->payload_size <= CAIRN__PAGE_PAYLOAD_MAX;
 }

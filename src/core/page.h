@@ -54,7 +54,7 @@
 
 typedef enum cairn__page_kind {
     CAIRN__PAGE_ATTENTION = 1,
-    CAIRN__PAGE_CHECKPOINT = 2, /* reserved: version 1 neither writes nor accepts it */
+    CAIRN__PAGE_CHECKPOINT = 2, /* its first block is all tokens before and in it */
 } cairn__page_kind;
 
 typedef enum cairn__page_codec {

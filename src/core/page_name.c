@@ -63,7 +63,7 @@ void cairn__page_name_format(const cairn__page_name *name, char buf[CAIRN__PAGE_
     *p++ = '-';
     cairn__hex(name->prefix[0], sizeof(name->prefix), p);
     p += PREFIX_HEX;
-    snprintf(p, CAIRN__PAGE_NAME_SIZE - (size_t)(p - buf), "-%u.page", name->n_tokens);
+    snprintf(p, CAIRN__PAGE_NAME_SIZE - (size_t)(p - buf), "-%u.%s", name->n_tokens, name->is_checkpoint ? "ckpt" : "page");
 }
 
 /* Decimal without leading zeros, 1..4096; returns the character after it, NULL if bad. */
@@ -109,8 +109,9 @@ bool cairn__page_name_parse(const char *text, cairn__page_name *ret_name)
     if (!cairn__unhex(p, name.prefix[0], sizeof(name.prefix)) || p[PREFIX_HEX] != '-')
         return false;
     p = parse_count(p + PREFIX_HEX + 1, &name.n_tokens);
-    if (!p || strcmp(p, ".page") != 0 || !prefixes_fit(&name))
+    if (!p || (strcmp(p, ".page") != 0 && strcmp(p, ".ckpt") != 0) || !prefixes_fit(&name))
         return false;
+    name.is_checkpoint = p[1] == 'c';
     *ret_name = name;
     return true;
 }

@@ -3,6 +3,8 @@
  *     v1/<identity: 32 hex>/<first 3 hex of parent key>/<page name>
  *     <page name> = <key: 32 hex>-<parent: 32 hex>-<h16 h32 h64 h128 h192: 40 hex>-<n>.page
  *
+ * and likewise .ckpt for a checkpoint.
+ *
  * Keys are cut to their first 16 bytes; the header inside has all 32, and a
  * hit compares those. h_i is the start of SHA-256("cairn prefix 1\0" | identity,
  * 32 | the page's first i tokens as i32le), 4 bytes in hex, zeros when the page is
@@ -28,9 +30,11 @@ typedef struct cairn__page_name {
     uint8_t  parent[CAIRN__PAGE_NAME_KEY_SIZE];
     uint8_t  prefix[CAIRN__PAGE_PREFIXES][4]; /* h16, h32, h64, h128, h192 */
     uint32_t n_tokens;                        /* 1..4096 */
+    bool     is_checkpoint;
 } cairn__page_name;
 
-/* The name of a page; parent NULL: first page (zeros). n_tokens in 1..4096 (asserted). */
+/* The name of a page; parent NULL: first page (zeros). n_tokens in 1..4096
+ * (asserted). That of a checkpoint is the same with is_checkpoint set. */
 cairn__page_name cairn__page_name_of(const cairn_digest *identity, const cairn_key *key, const cairn_key *parent,
                                      const int32_t *tokens, uint32_t n_tokens);
 void             cairn__page_name_format(const cairn__page_name *name, char buf[CAIRN__PAGE_NAME_SIZE]);

@@ -46,13 +46,25 @@ static cairn_status open_in(cairn_store *store, int folder_fd, const cairn__page
     return status;
 }
 
-/* Valid in itself, but not what its place says: it must not stay there. */
-static cairn_status reject(cairn_store *store, int folder_fd, const cairn__page_name *name, cairn__page_file *file)
+cairn_status cairn__reject_child(cairn_store *store, int folder_fd, const cairn__page_name *name,
+                                 cairn__page_file *file)
 {
     uint64_t inode = file->info.inode;
     cairn__page_file_close(file);
     cairn__store_quarantine(store, folder_fd, name, inode);
     return CAIRN_ECORRUPT;
+}
+
+cairn_status cairn__open_child(cairn_store *store, int folder_fd, const cairn__page_name *name,
+                               const cairn__want *want, const cairn_key *key, cairn__page_file *ret_file)
+{
+    cairn__page_file file;
+    cairn_status     status = open_in(store, folder_fd, name, want, &file);
+    if (!status && !is_child(&file, want, key))
+        status = cairn__reject_child(store, folder_fd, name, &file);
+    if (!status)
+        *ret_file = file;
+    return status;
 }
 
 cairn_status cairn__open_whole(cairn_store *store, const cairn__want *want, cairn_key *ret_key,
@@ -65,10 +77,9 @@ cairn_status cairn__open_whole(cairn_store *store, const cairn__want *want, cair
     cairn_status     status = cairn__disk_open_folder(want->identity_fd, &want->parent, &folder_fd);
     if (status)
         return status == CAIRN_ENOENT ? status : CAIRN_EIO;
-    status = open_in(store, folder_fd, &name, want, &file);
-    if (!status && (!is_child(&file, want, &key) ||
-                    cairn__page_match(&file.header, want->tokens, want->n_tokens) != want->n_tokens))
-        status = reject(store, folder_fd, &name, &file);
+    status = cairn__open_child(store, folder_fd, &name, want, &key, &file);
+    if (!status && cairn__page_match(&file.header, want->tokens, want->n_tokens) != want->n_tokens)
+        status = cairn__reject_child(store, folder_fd, &name, &file);
     cairn__close(folder_fd);
     if (!status) {
         *ret_key = key;
@@ -157,7 +168,8 @@ static bool judge_all(candidates *all, const cairn__listing *listing, const cair
     if (p.keys && p.known)
         for (size_t i = 0; i < listing->n_names; i++) {
             const cairn__page_name *name = &listing->names[i];
-            if (memcmp(name->parent, wanted.parent, sizeof(wanted.parent)) != 0 || name->n_tokens > max_tokens)
+            if (name->is_checkpoint || memcmp(name->parent, wanted.parent, sizeof(wanted.parent)) != 0 ||
+                name->n_tokens > max_tokens)
                 continue;
             candidate c = judge(&p, name, &wanted);
             if (c.most > 0)
@@ -187,7 +199,7 @@ static cairn_status open_candidate(cairn_store *store, int folder_fd, const cair
         tokens[i] = cairn__page_token(h, i);
     cairn_key key = cairn_chain_key(want->identity, &want->parent, tokens, h->n_tokens);
     if (!is_child(ret_file, want, &key)) {
-        (void)!reject(store, folder_fd, name, ret_file);
+        (void)!cairn__reject_child(store, folder_fd, name, ret_file);
         return CAIRN_OK;
     }
     *ret_run = cairn__page_match(h, want->tokens, want->n_tokens);

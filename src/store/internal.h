@@ -146,6 +146,25 @@ CAIRN_MUST_USE cairn_status cairn__open_whole(cairn_store *store, const cairn__w
 CAIRN_MUST_USE cairn_status cairn__open_longest_child(cairn_store *store, const cairn__want *want,
                                                       cairn__page_file *ret_file, uint32_t *ret_run);
 
+/* ---- checkpoint.c ---- */
+
+/* Among the checkpoints behind want->parent the deepest one whose tokens are wanted
+ * and that ends on `grid` (0: anywhere); prefix[0..want->start + want->n_tokens) are
+ * all tokens of the request, compared. *ret_tokens 0: none, nothing held. Errors:
+ * CAIRN_ENOMEM, CAIRN_EIO. */
+CAIRN_MUST_USE cairn_status cairn__open_checkpoint(cairn_store *store, const cairn__want *want, const int32_t *prefix,
+                                                   uint32_t grid, cairn__page_file *ret_file, uint32_t *ret_tokens);
+
+/* Opens what has this name behind want->parent and compares it with `key`. Bad
+ * files are quarantined. As cairn__page_file_open(). */
+CAIRN_MUST_USE cairn_status cairn__open_child(cairn_store *store, int folder_fd, const cairn__page_name *name,
+                                              const cairn__want *want, const cairn_key *key,
+                                              cairn__page_file *ret_file);
+/* Valid in itself, but not what its place says: closes and quarantines it. Returns
+ * CAIRN_ECORRUPT. */
+cairn_status cairn__reject_child(cairn_store *store, int folder_fd, const cairn__page_name *name,
+                                 cairn__page_file *file);
+
 /* Counts a bad page and moves it away. */
 void cairn__store_quarantine(cairn_store *store, int folder_fd, const cairn__page_name *name, uint64_t inode);
 

@@ -6,6 +6,10 @@
  * tokens ends the run. Each step moves forward by a page or ends, so a lookup
  * makes at most n_tokens / page_tokens + 1 steps whatever lies on disk.
  *
+ * What can't be cut needs a checkpoint (query.needs_checkpoint): then the run only
+ * says how far one may lie, and the deepest one at or before its end is looked for,
+ * folder by folder backwards. The hit ends there; without any it is a miss.
+ *
  * A page that can't be opened for lack of descriptors or memory ends the run like
  * a missing one: what was found before it is right and is offered. */
 #include "store/internal.h"
@@ -26,6 +30,7 @@ typedef struct search {
     cairn__want        want;
     cairn_pin         *pin;
     uint32_t           end;       /* tokens found, from position 0 */
+    bool               has_checkpoint;
     cairn_miss         miss;      /* why it ended */
     uint64_t           evicted_s; /* how long ago the page that is missing was evicted, then */
 } search;
@@ -188,6 +193,63 @@ static void trim(search *s)
     s->end = end;
 }
 
+/* Keys of all full pages before `end`; [0]: of none. */
+static cairn_key *chain_of(const search *s, uint32_t end)
+{
+    const uint32_t page = s->store->page_tokens, n = end / page;
+    cairn_key     *keys = malloc((n + (size_t)1) * sizeof(*keys));
+    if (!keys)
+        return NULL;
+    memset(&keys[0], 0, sizeof(keys[0]));
+    for (uint32_t i = 0; i < n; i++)
+        keys[i + 1] = cairn_chain_key(&s->identity, &keys[i], s->query->tokens + (size_t)i * page, page);
+    return keys;
+}
+
+/* The deepest checkpoint in (from_tokens, s->end]. *ret_end 0: none. */
+static cairn_status find_checkpoint(search *s, cairn__page_file *ret_file, uint32_t *ret_end)
+{
+    const cairn_query *q = s->query;
+    const uint32_t     page = s->store->page_tokens;
+    cairn_key         *chain = chain_of(s, s->end);
+    cairn_status       status = chain ? CAIRN_OK : CAIRN_ENOMEM;
+    *ret_end = 0;
+    for (uint32_t end = s->end; end > q->from_tokens && !status && *ret_end == 0;) {
+        uint32_t    start = (end - 1) / page * page, found_tokens;
+        cairn__want want = {&s->identity, s->want.identity_fd, chain[start / page], start, q->tokens + start, end - start};
+        status = cairn__open_checkpoint(s->store, &want, q->tokens, q->grid_tokens, ret_file, &found_tokens);
+        if (!status && found_tokens > 0)
+            *ret_end = start + found_tokens;
+        end = start;
+    }
+    if (*ret_end > 0 && *ret_end <= q->from_tokens) {
+        cairn__page_file_close(ret_file);
+        *ret_end = 0;
+    }
+    free(chain);
+    return status;
+}
+
+/* Ends what was found at a checkpoint, which becomes the pin's last page. */
+static cairn_status end_at_checkpoint(search *s)
+{
+    cairn__page_file file;
+    uint32_t         end;
+    cairn_status     status = find_checkpoint(s, &file, &end);
+    if (status == CAIRN_EIO)
+        s->miss = CAIRN_MISS_IO;
+    else if (s->miss == CAIRN_MISS_NONE ? end < s->query->n_tokens : end == 0 && s->end > s->query->from_tokens)
+        s->miss = CAIRN_MISS_CHECKPOINT;
+    s->end = end;
+    trim(s);
+    if (end == 0)
+        return status == CAIRN_EIO ? CAIRN_OK : status;
+    s->has_checkpoint = true;
+    status = found(s, &file, file.header.n_tokens);
+    s->end = end;
+    return status;
+}
+
 static cairn_status run(search *s)
 {
     int          identity_fd;
@@ -202,15 +264,22 @@ static cairn_status run(search *s)
     note_identity(s->store, &s->identity, identity_fd);
     s->want.identity_fd = identity_fd;
     go_to_start(s);
-    status = walk(s);
-    trim(s);
+    if (s->query->no_pages)
+        s->end = s->query->n_tokens;
+    else
+        status = walk(s);
+    if (!status && s->query->needs_checkpoint)
+        status = end_at_checkpoint(s);
+    else
+        trim(s);
     cairn__close(identity_fd);
     return status;
 }
 
 static bool is_valid(const cairn_query *q)
 {
-    return q && q->identity && (q->tokens || q->n_tokens == 0) && q->from_tokens <= q->n_tokens;
+    return q && q->identity && (q->tokens || q->n_tokens == 0) && q->from_tokens <= q->n_tokens &&
+           (!q->no_pages || q->needs_checkpoint);
 }
 
 static void count(cairn_store *store, const cairn_query *q, const cairn_hit *hit)
@@ -245,7 +314,8 @@ cairn_status cairn_store_lookup(cairn_store *store, const cairn_query *query, ca
         hit.evicted_s = s.evicted_s;
     for (uint32_t i = 0; s.pin && i < s.pin->n_pages; i++)
         hit.stored_bytes += s.pin->pages[i]->file.header.payload_size;
-    hit.n_pages = s.pin ? s.pin->n_pages : 0;
+    hit.has_checkpoint = s.has_checkpoint;
+    hit.n_pages = s.pin ? s.pin->n_pages - s.has_checkpoint : 0;
     count(store, query, &hit);
     *ret_hit = hit;
     *ret_pin = s.pin;

@@ -103,7 +103,8 @@ cairn_page_view cairn_pin_page(const cairn_pin *pin, uint32_t page)
     assert(pin && page < pin->n_pages);
     const cairn__pin_page    *p = pin->pages[page];
     const cairn__page_header *h = &p->file.header;
-    return (cairn_page_view){.start = h->start,
+    return (cairn_page_view){.kind = h->kind == CAIRN__PAGE_CHECKPOINT ? CAIRN_CHECKPOINT : CAIRN_PAGE,
+                             .start = h->start,
                              .n_tokens = h->n_tokens,
                              .used_tokens = p->used_tokens,
                              .n_blocks = h->n_blocks,
@@ -118,7 +119,9 @@ static cairn__page_name name_of(const cairn__page_header *h)
     int32_t tokens[CAIRN__PAGE_TOKENS_MAX];
     for (uint32_t i = 0; i < h->n_tokens; i++)
         tokens[i] = cairn__page_token(h, i);
-    return cairn__page_name_of(&h->identity, &h->key, &h->parent, tokens, h->n_tokens);
+    cairn__page_name name = cairn__page_name_of(&h->identity, &h->key, &h->parent, tokens, h->n_tokens);
+    name.is_checkpoint = h->kind == CAIRN__PAGE_CHECKPOINT;
+    return name;
 }
 
 static void give_up_page(cairn_pin *pin, cairn__pin_page *page)

@@ -33,8 +33,10 @@ static bool page_is_valid(const cairn_store *store, const cairn_digest *identity
     if (bytes < 1 || bytes > CAIRN__PAGE_PAYLOAD_MAX || !cairn__add_u64(*ret_bytes, bytes, ret_bytes))
         return false;
     /* A page under a wrong key would be found corrupt by its first reader. */
-    cairn_key key = cairn_chain_key(identity, &p->parent, p->tokens, p->n_tokens);
-    return memcmp(&key, &p->key, sizeof(key)) == 0;
+    bool      is_checkpoint = p->kind == CAIRN_CHECKPOINT;
+    cairn_key key = (is_checkpoint ? cairn_checkpoint_key : cairn_chain_key)(identity, &p->parent, p->tokens, p->n_tokens);
+    return memcmp(&key, &p->key, sizeof(key)) == 0 &&
+           (!is_checkpoint || p->blocks[0].size == 4 * ((uint64_t)p->start + p->n_tokens));
 }
 
 /* ---- jobs ---- */
@@ -252,7 +254,7 @@ static bool name_exists(const cairn_store *store, const cairn_digest *identity, 
 {
     char             folder[CAIRN__IDENTITY_NAME_SIZE], fanout[CAIRN__FANOUT_NAME_SIZE], text[CAIRN__PAGE_NAME_SIZE];
     char             path[sizeof(CAIRN__ROOT_PAGES) + sizeof(folder) + sizeof(fanout) + sizeof(text)];
-    cairn__page_name name = cairn__page_name_of(identity, &page->key, &page->parent, page->tokens, page->n_tokens);
+    cairn__page_name name = cairn__disk_name(identity, page);
     cairn__file_info info;
     cairn__identity_name(identity, folder);
     cairn__fanout_name(&page->parent, fanout);
@@ -282,7 +284,7 @@ static bool is_covered(cairn_store *store, const cairn_digest *identity, const c
 bool cairn__page_is_stored(cairn_store *store, const cairn_digest *identity, const cairn_page *page)
 {
     return name_exists(store, identity, page) ||
-           (page->n_tokens < store->page_tokens && is_covered(store, identity, page));
+           (page->kind == CAIRN_PAGE && page->n_tokens < store->page_tokens && is_covered(store, identity, page));
 }
 
 bool cairn_store_has(cairn_store *store, const cairn_identity *identity, const cairn_page *page)

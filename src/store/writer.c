@@ -126,7 +126,7 @@ static void write_item(writer *w, item *it)
 static bool is_prefix(const cairn__page_name *name, const item *it, const cairn__page_name *published)
 {
     const cairn_page *page = it->page;
-    if (name->n_tokens >= page->n_tokens || memcmp(name->parent, published->parent, sizeof(name->parent)) != 0)
+    if (name->is_checkpoint || name->n_tokens >= page->n_tokens || memcmp(name->parent, published->parent, sizeof(name->parent)) != 0)
         return false;
     for (size_t i = 0; i < CAIRN__PAGE_PREFIXES && cairn__page_prefix_tokens[i] <= name->n_tokens; i++)
         if (memcmp(name->prefix[i], published->prefix[i], sizeof(name->prefix[i])) != 0)
@@ -150,8 +150,7 @@ static void unlink_short(cairn_store *store, int folder_fd, const cairn__page_na
 static void supersede(cairn_store *store, const item *it)
 {
     const cairn_page *page = it->page;
-    cairn__page_name  published =
-        cairn__page_name_of(&it->job->identity, &page->key, &page->parent, page->tokens, page->n_tokens);
+    cairn__page_name  published = cairn__disk_name(&it->job->identity, page);
     cairn__listing *listing;
     int             identity_fd, folder_fd;
     if (cairn__disk_open_identity(&store->root, &it->job->identity, &identity_fd) != CAIRN_OK)
@@ -183,7 +182,8 @@ static void note_published(writer *w, const item *it)
     forget_failure(w, &it->page->key);
     cairn__count(&w->store->counters.pages_published, 1);
     cairn__count(&w->store->counters.bytes_written, payload_of(it->page));
-    supersede(w->store, it);
+    if (it->page->kind == CAIRN_PAGE)
+        supersede(w->store, it);
 }
 
 static void publish(writer *w)

@@ -31,6 +31,9 @@ CAIRN_MUST_USE cairn_status cairn__disk_open_identity(const cairn__root *root, c
                                                       int *ret_fd);
 CAIRN_MUST_USE cairn_status cairn__disk_open_folder(int identity_fd, const cairn_key *parent, int *ret_fd);
 
+/* The name of what is put. */
+cairn__page_name cairn__disk_name(const cairn_digest *identity, const cairn_page *page);
+
 /* ---- reading ---- */
 
 /* An open page file whose header verified and agrees with its name. */

@@ -86,11 +86,17 @@ static cairn_status decode(const cairn__root *root, uint32_t size, cairn__page_f
                          : cairn__page_decode(file->memory, size, &file->header);
 }
 
+static bool is_checkpoint(const cairn__page_header *header)
+{
+    return header->kind == CAIRN__PAGE_CHECKPOINT;
+}
+
 static bool fits_name(const cairn__page_file *file, const cairn__page_name *name)
 {
     const cairn__page_header *h = &file->header;
     return memcmp(h->key.bytes, name->key, sizeof(name->key)) == 0 &&
            memcmp(h->parent.bytes, name->parent, sizeof(name->parent)) == 0 && h->n_tokens == name->n_tokens &&
+           is_checkpoint(h) == name->is_checkpoint &&
            cairn__page_file_size(h) == file->info.size_bytes;
 }
 
@@ -134,6 +140,7 @@ static cairn_status load_shape(cairn__page_file *file, const cairn__page_name *n
     if (status)
         return status;
     bool good = file->header.sealed && file->header.n_tokens == name->n_tokens &&
+                is_checkpoint(&file->header) == name->is_checkpoint &&
                 cairn__page_file_size(&file->header) == file->info.size_bytes;
     return good ? CAIRN_OK : CAIRN_ECORRUPT;
 }

@@ -92,7 +92,7 @@ static cairn_status write_header(const output *out, uint8_t *buf, uint32_t size)
                                        .start = w->page->start,
                                        .n_tokens = w->page->n_tokens,
                                        .n_blocks = w->page->n_blocks,
-                                       .kind = CAIRN__PAGE_ATTENTION,
+                                       .kind = w->page->kind == CAIRN_CHECKPOINT ? CAIRN__PAGE_CHECKPOINT : CAIRN__PAGE_ATTENTION,
                                        .codec = CAIRN__CODEC_RAW,
                                        .layout = w->page->layout,
                                        .created_s = w->now_s,

@@ -277,11 +277,18 @@ static cairn_status create_temp(cairn__batch *batch, const cairn_digest *identit
 
 /* ---- adding ---- */
 
+cairn__page_name cairn__disk_name(const cairn_digest *identity, const cairn_page *page)
+{
+    cairn__page_name name = cairn__page_name_of(identity, &page->key, &page->parent, page->tokens, page->n_tokens);
+    name.is_checkpoint = page->kind == CAIRN_CHECKPOINT;
+    return name;
+}
+
 cairn_status cairn__batch_add(cairn__batch *batch, const cairn_digest *identity, const char *identity_text,
                               const cairn_page *page, int64_t now_s, bool *ret_fatal)
 {
     item            *it = &batch->items[batch->n_items];
-    cairn__page_name name = cairn__page_name_of(identity, &page->key, &page->parent, page->tokens, page->n_tokens);
+    cairn__page_name name = cairn__disk_name(identity, page);
     *ret_fatal = false;
     batch->cost_bytes += cairn__batch_page_cost(page, identity_text);
     *it = (item){.fd = -1};
