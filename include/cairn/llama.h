@@ -116,6 +116,21 @@ CAIRN_API void cairn_llama_record(cairn_llama *cache, llama_seq_id seq, const ll
  * not fit then is given up from the end backwards and counted. */
 CAIRN_API void cairn_llama_record_end(cairn_llama *cache, llama_seq_id seq, const llama_token *tokens,
                                       uint32_t n_tokens);
+/* True for a model with sliding windows or recurrent state: such state can't be cut
+ * by token range, so restores end at positions where a checkpoint was taken. */
+CAIRN_API bool cairn_llama_needs_checkpoints(const cairn_llama *cache);
+/* For such a model, after a llama_decode() that ended at n_tokens and the
+ * cairn_llama_record() of it: takes the state of `seq`, which holds exactly
+ * tokens[0..n_tokens), into the store, and puts it back in place as a restore
+ * would, so that what follows has the same bits either way. Worth calling where
+ * later prompts are likely to part from this one: at the end of a system prompt, of
+ * a message, and before the last token of a prompt. Without a need, or at another
+ * position, it does nothing. Costs two copies of the state and a put; no room for
+ * it is counted and no failure. False: the runtime lost the state, and the sequence
+ * is empty. */
+CAIRN_API CAIRN_MUST_USE bool cairn_llama_checkpoint(cairn_llama *cache, llama_seq_id seq, const llama_token *tokens,
+                                                     uint32_t n_tokens);
+CAIRN_API uint64_t cairn_llama_checkpoints_given_up(const cairn_llama *cache);
 /* Pages that record_end gave up so far. */
 CAIRN_API uint64_t cairn_llama_pages_given_up(const cairn_llama *cache);
 

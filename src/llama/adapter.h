@@ -7,6 +7,7 @@
  *   transfer.c  one run out of or into the runtime (the only two functions that
  *               call llama_state_seq_get_data and _set_data on pages)
  *   restore.c   store -> sequence      record.c   sequence -> store
+ *   checkpoint.c  state at a position -> store
  *   fetch.c     the part of a restore that asks the disk; stored.c that of a recording
  *   errand.c    how both are waited for
  *   blob.c, layout.c, staging.c: see their headers
@@ -71,7 +72,7 @@ struct cairn_llama {
     cairn__staging *staging;
     uint64_t        stage_size;
     cairn__track   *tracks; /* [n_seq] */
-    uint64_t        pages_given_up;
+    uint64_t        pages_given_up, checkpoints_given_up;
     uint32_t        n_silent; /* buffers that the writer held when a wait for it was in vain; 0: none was */
 
     /* Work space of record.c: pages of one run and their blocks. */
@@ -142,6 +143,10 @@ CAIRN_MUST_USE bool cairn__ask_stored(cairn_llama *cache, const cairn_identity *
 
 /* Starts the clock for prefill costs: `seq` holds n_tokens now. */
 void cairn__track_restored(cairn_llama *cache, llama_seq_id seq, uint32_t n_tokens);
+/* Keys of the n_pages full pages of this prefix, in the track of `seq`: keeps what it
+ * shares with the last one and adds the rest. False: out of memory, or no namespace. */
+CAIRN_MUST_USE bool cairn__track_follow(cairn_llama *cache, llama_seq_id seq, const llama_token *tokens,
+                                        uint32_t n_pages);
 void cairn__track_done(cairn__track *track);
 
 #endif

@@ -68,17 +68,17 @@ static bool grow(cairn__track *track, uint32_t n_pages, uint32_t page_tokens)
     return true;
 }
 
-/* Keeps what this prefix shares with the last one and adds the keys of the rest. */
-static bool follow(const record *job, const llama_token *tokens, uint32_t n_pages)
+bool cairn__track_follow(cairn_llama *cache, llama_seq_id seq, const llama_token *tokens, uint32_t n_pages)
 {
-    cairn__track  *track = job->track;
-    const uint32_t size = job->cache->page_tokens;
+    const cairn__namespace *space = cairn__namespace_of(cache, seq);
+    cairn__track           *track = &cache->tracks[seq];
+    const uint32_t          size = cache->page_tokens;
     uint32_t       same = 0, known = track->n_keys < n_pages ? track->n_keys : n_pages;
     while (same < known &&
            !memcmp(track->tokens + (size_t)same * size, tokens + (size_t)same * size, size * sizeof *tokens))
         same++;
-    if (same == n_pages)
-        return true;
+    if (!space || same == n_pages)
+        return space != NULL;
     track->n_keys = same;
     if (track->n_stored > same)
         track->n_stored = same;
@@ -87,7 +87,7 @@ static bool follow(const record *job, const llama_token *tokens, uint32_t n_page
     for (uint32_t i = same; i < n_pages; i++) {
         const llama_token *page = tokens + (size_t)i * size;
         memcpy(track->tokens + (size_t)i * size, page, size * sizeof *page);
-        track->keys[i] = cairn_chain_key(&job->space->seed, i ? &track->keys[i - 1] : NULL, page, size);
+        track->keys[i] = cairn_chain_key(&space->seed, i ? &track->keys[i - 1] : NULL, page, size);
     }
     track->n_keys = n_pages;
     return true;
@@ -335,7 +335,7 @@ static bool begin(record *job, cairn_llama *cache, llama_seq_id seq, const llama
     job->n_tokens = n_tokens / step * step;
     job->n_full = job->n_pages = job->n_tokens / cache->page_tokens;
     measure(job->track, n_tokens);
-    return follow(job, tokens, job->n_full);
+    return cairn__track_follow(cache, seq, tokens, job->n_full);
 }
 
 static void finish(record *job, uint32_t n_tokens)
