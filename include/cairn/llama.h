@@ -116,9 +116,10 @@ CAIRN_API void cairn_llama_record(cairn_llama *cache, llama_seq_id seq, const ll
  * not fit then is given up from the end backwards and counted. */
 CAIRN_API void cairn_llama_record_end(cairn_llama *cache, llama_seq_id seq, const llama_token *tokens,
                                       uint32_t n_tokens);
-/* True for a model with sliding windows or recurrent state: such state can't be cut
- * by token range, so restores end at positions where a checkpoint was taken. */
-CAIRN_API bool cairn_llama_needs_checkpoints(const cairn_llama *cache);
+/* More than 0 for a model with sliding windows or recurrent state: such state can't be
+ * cut by token range, so restores end at positions where a checkpoint was taken. The
+ * size of the largest one yet; windows grow until they are full. */
+CAIRN_API uint64_t cairn_llama_checkpoint_bytes(const cairn_llama *cache);
 /* For such a model, after a llama_decode() that ended at n_tokens and the
  * cairn_llama_record() of it: takes the state of `seq`, which holds exactly
  * tokens[0..n_tokens), into the store, and puts it back in place as a restore

@@ -15,6 +15,14 @@ typedef struct cairn__engine cairn__engine;
 
 typedef enum cairn__finish { CAIRN__FINISH_STOP, CAIRN__FINISH_LENGTH, CAIRN__FINISH_CANCELED } cairn__finish;
 
+/* Positions of a prompt where others are likely to part from it (core/ladder.h):
+ * what a model that needs checkpoints can restore later. Those in `fork` always get
+ * one, those in `end` while there is a budget, the first before the others. */
+typedef struct cairn__marks {
+    uint32_t fork[4], end[16];
+    uint32_t n_fork, n_end;
+} cairn__marks;
+
 typedef struct cairn__job { /* copied whole by submit */
     const int32_t     *tokens;
     uint32_t           n_tokens;
@@ -27,6 +35,7 @@ typedef struct cairn__job { /* copied whole by submit */
     bool               ignore_eos;
     bool               want_logprobs;
     uint32_t           n_top_logprobs; /* up to 20 */
+    cairn__marks       marks;
 } cairn__job;
 
 typedef struct cairn__token_info { /* one generated token, with logprobs if wanted */

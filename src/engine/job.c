@@ -131,6 +131,7 @@ static void place_and_restore(cairn__run *run)
     cairn__sequences_append(&engine->seqs, run->seq, run->tokens + run->n_resident, r.n_tokens - run->n_resident);
     run->n_cached = item->n_prompt = item->n;
     item->n_grid = engine->options.reproducible ? item->n : 0; /* both tiers end on the grid */
+    cairn__run_plan_rungs(run);
 }
 
 /* A sequence that was used in a failed call may hold anything. */

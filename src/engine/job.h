@@ -2,6 +2,7 @@
 #ifndef CAIRN_ENGINE_JOB_H
 #define CAIRN_ENGINE_JOB_H
 
+#include "core/ladder.h"
 #include "engine/internal.h"
 #include "engine/text.h"
 
@@ -16,6 +17,8 @@ typedef struct cairn__run {
     bool            placed;
     bool            fell_back; /* computed from nothing after a failure of the runtime; once per request */
     uint32_t        n_resident, n_cached, from_store;
+    uint32_t        rungs[CAIRN__LADDER_RUNGS_MAX];         /* where checkpoints are taken, ascending */
+    uint32_t        n_rungs;
     uint64_t        restored_bytes, restore_ns, prefill_ns, decode_ns, ttft_ns, started_ns, logged_ns;
     cairn_miss      miss;
     uint64_t        evicted_s; /* how long ago, with CAIRN_MISS_EVICTED */
@@ -27,7 +30,10 @@ typedef struct cairn__run {
 uint32_t cairn__run_held(const cairn__run *run);
 bool     cairn__run_canceled(const cairn__run *run);
 
-/* compute.c: decodes until the sequence holds tokens[0..n), the last with
+/* compute.c: decides where checkpoints are taken, if the model needs them, behind
+ * what the sequence holds now. */
+void cairn__run_plan_rungs(cairn__run *run);
+/* Decodes until the sequence holds tokens[0..n), the last with
  * logits; makes room, and starts from nothing once when the runtime fails.
  * CAIRN_ECANCELED: what was computed stays. */
 CAIRN_MUST_USE cairn_status cairn__run_prefill(cairn__run *run);

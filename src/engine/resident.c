@@ -91,6 +91,20 @@ uint32_t cairn__resident_recordable(const cairn__engine *engine, uint32_t seq)
     return engine->options.reproducible ? item->n_grid : item->n;
 }
 
+bool cairn__resident_checkpoint(cairn__engine *engine, uint32_t seq, bool store)
+{
+    const cairn__resident *item = &engine->seqs.items[seq];
+    bool ok = true;
+    if (store)
+        ok = cairn__seq_checkpoint(engine->rt, seq, &item->salt, item->tokens, item->n);
+    else if (engine->options.reproducible)
+        ok = cairn__seq_settle(engine->rt, seq);
+    if (ok)
+        return true;
+    cairn__resident_remove(engine, seq);
+    return false;
+}
+
 void cairn__resident_record(cairn__engine *engine, uint32_t seq, bool end)
 {
     const cairn__resident *item = &engine->seqs.items[seq];

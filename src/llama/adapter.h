@@ -74,6 +74,7 @@ struct cairn_llama {
     cairn__track   *tracks; /* [n_seq] */
     uint64_t        pages_given_up, checkpoints_given_up;
     uint32_t        n_silent; /* buffers that the writer held when a wait for it was in vain; 0: none was */
+    uint64_t        checkpoint_bytes; /* of the largest so far */
 
     /* Work space of record.c: pages of one run and their blocks. */
     cairn_page  *pages;  /* [run pages] */

@@ -59,13 +59,6 @@ static bool store(cairn_llama *cache, llama_seq_id seq, const llama_token *token
     return stored;
 }
 
-/* On the grid the state is set again whether it can be stored or not: the bits
- * that follow must not depend on what the disk has room for. */
-static uint8_t *allocate(const cairn_llama *cache, uint64_t size)
-{
-    return cache->grid_tokens || cairn_store_put_room(cache->store) >= size ? malloc(size) : NULL;
-}
-
 static bool can_take(const cairn_llama *cache, llama_seq_id seq, const llama_token *tokens, uint32_t n_tokens)
 {
     return cache && cache->partial && tokens && n_tokens > 0 && seq >= 0 && (uint32_t)seq < cache->n_seq &&
@@ -77,7 +70,8 @@ bool cairn_llama_checkpoint(cairn_llama *cache, llama_seq_id seq, const llama_to
     if (!can_take(cache, seq, tokens, n_tokens))
         return true;
     const uint64_t size = cairn__partial_size(cache, seq), prefix = (uint64_t)n_tokens * sizeof *tokens;
-    uint8_t       *memory = allocate(cache, prefix + size);
+    cache->checkpoint_bytes = size > cache->checkpoint_bytes ? size : cache->checkpoint_bytes;
+    uint8_t       *memory = cairn_store_put_room(cache->store) >= prefix + size ? malloc(prefix + size) : NULL;
     bool           stored = false;
     if (memory && !cairn__take_partial(cache, seq, n_tokens, memory + prefix, size)) {
         free(memory);
@@ -93,9 +87,10 @@ bool cairn_llama_checkpoint(cairn_llama *cache, llama_seq_id seq, const llama_to
     return true;
 }
 
-bool cairn_llama_needs_checkpoints(const cairn_llama *cache)
+/* As large as the biggest so far; before the first one, as what the self-test took. */
+uint64_t cairn_llama_checkpoint_bytes(const cairn_llama *cache)
 {
-    return cache->partial != NULL;
+    return cache->partial ? cache->checkpoint_bytes : 0;
 }
 
 uint64_t cairn_llama_checkpoints_given_up(const cairn_llama *cache)

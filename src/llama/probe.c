@@ -251,6 +251,7 @@ static bool reference(probe *p)
             return false;
     if (!derive(p))
         return false;
+    cache->checkpoint_bytes = p->partial_sizes[LAST];
     if (p->has_partial) {
         if (!cairn__partial_check(cache->partial, p->partials[LAST], p->partial_sizes[LAST], N_TOKENS, cache->scratch,
                                   cache->order, cache->n_ctx))

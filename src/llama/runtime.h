@@ -103,6 +103,10 @@ bool cairn__seq_cut(cairn__runtime *rt, uint32_t seq, uint32_t from);
 /* dst := positions [0,n) of src, sharing cells. dst must be empty. False as above. */
 bool cairn__seq_fork(cairn__runtime *rt, uint32_t src, uint32_t dst, uint32_t n);
 void cairn__runtime_clear(cairn__runtime *rt); /* all sequences */
+/* Takes state that can't be cut (windows, recurrent) out of seq and puts it back, so
+ * that it lies as after a restore: the bits of what follows depend on it. Other
+ * models: nothing. False: it was lost, remove the sequence. */
+CAIRN_MUST_USE bool cairn__seq_settle(cairn__runtime *rt, uint32_t seq);
 
 /* Restore and record through cairn/llama.h; no-ops without a store. Both under
  * one salt (zeros: none), which must be that of all tokens in the sequence: what
@@ -115,6 +119,13 @@ typedef struct cairn__restored {
 } cairn__restored;
 cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt, const int32_t *tokens,
                                    uint32_t n_tokens, uint32_t n_resident);
+/* Bytes of a checkpoint, as large as they get; 0: the model needs none, or there is
+ * no store. */
+uint64_t cairn__runtime_checkpoint_bytes(const cairn__runtime *rt);
+/* Of [0, n_tokens), where the last decode ended; see cairn_llama_checkpoint().
+ * False: the state was lost, remove the sequence. */
+CAIRN_MUST_USE bool cairn__seq_checkpoint(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt,
+                                          const int32_t *tokens, uint32_t n_tokens);
 void cairn__seq_record(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt, const int32_t *tokens,
                        uint32_t n_tokens, bool end);
 

@@ -90,3 +90,14 @@ void cairn__seq_record(cairn__runtime *rt, uint32_t seq, const cairn_digest *sal
     else
         cairn_llama_record(rt->cache, (llama_seq_id)seq, tokens, n_tokens);
 }
+
+uint64_t cairn__runtime_checkpoint_bytes(const cairn__runtime *rt)
+{
+    return rt->cache ? cairn_llama_checkpoint_bytes(rt->cache) : 0;
+}
+
+bool cairn__seq_checkpoint(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt, const int32_t *tokens,
+                           uint32_t n_tokens)
+{
+    return !rt->cache || !set_salt(rt, seq, salt) || cairn_llama_checkpoint(rt->cache, (llama_seq_id)seq, tokens, n_tokens);
+}

@@ -5,6 +5,7 @@
 #include "llama/runtime_internal.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 static uint32_t held(const cairn__runtime *rt, uint32_t seq)
 {
@@ -108,4 +109,17 @@ void cairn__runtime_clear(cairn__runtime *rt)
      * takes a while, so only when something went wrong. */
     llama_memory_clear(rt->memory, rt->poisoned);
     rt->poisoned = false;
+}
+
+bool cairn__seq_settle(cairn__runtime *rt, uint32_t seq)
+{
+    const llama_state_seq_flags flags = LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
+    if (rt->memory_kind == CAIRN__MEMORY_ATTENTION)
+        return true;
+    const size_t size = llama_state_seq_get_size_ext(rt->ctx, (llama_seq_id)seq, flags);
+    uint8_t     *blob = malloc(size);
+    bool         ok = blob && llama_state_seq_get_data_ext(rt->ctx, blob, size, (llama_seq_id)seq, flags) == size &&
+              llama_state_seq_set_data_ext(rt->ctx, blob, size, (llama_seq_id)seq, flags) == size;
+    free(blob);
+    return ok;
 }
