@@ -173,6 +173,15 @@ extern "C" cairn_status cairn__chat_render(cairn__chat *chat, const char *reques
     return status;
 }
 
+extern "C" cairn_status cairn__chat_find_parts(cairn__chat *chat, const char *request_json, const char *prompt,
+                                               cairn__chat_parts *ret_parts, cairn_error *error)
+{
+    *ret_parts = cairn__chat_parts{};
+    return guarded(error, CAIRN_EINVAL, [&] {
+        cairn::chat_find_parts(*chat, cairn::chat_read_request(*chat, request_json), prompt, ret_parts);
+    });
+}
+
 extern "C" void cairn__chat_prompt_done(cairn__chat_prompt *prompt)
 {
     for (uint32_t i = 0; i < prompt->n_trigger_patterns; i++)

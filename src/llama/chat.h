@@ -47,6 +47,20 @@ CAIRN_MUST_USE cairn_status cairn__chat_render(cairn__chat *chat, const char *re
                                                cairn__chat_prompt *ret_prompt, cairn_error *error);
 void cairn__chat_prompt_done(cairn__chat_prompt *prompt);
 
+/* Offsets in a prompt, as cairn__chat_render() made it, up to which it would be the
+ * same with less behind: in `fork` without the generation prompt, and with the last
+ * user message as the last one; in `end` with the system prompt and tools alone,
+ * then with earlier user messages as the last one, the latest first. 0: unknown. */
+#define CAIRN__CHAT_PARTS 6u
+typedef struct cairn__chat_parts {
+    size_t   fork[2], end[CAIRN__CHAT_PARTS];
+    uint32_t n_fork, n_end;
+} cairn__chat_parts;
+/* Errors: as render, of which there should be none after it succeeded. Costs a
+ * rendering each. */
+CAIRN_MUST_USE cairn_status cairn__chat_find_parts(cairn__chat *chat, const char *request_json, const char *prompt,
+                                                   cairn__chat_parts *ret_parts, cairn_error *error);
+
 /* The assistant message in OpenAI form, from the text generated so far:
  * {"role":"assistant","content":...,"reasoning_content":...,"tool_calls":[...]}.
  * partial: the text may end anywhere. *ret_json is malloc()ed. */

@@ -52,6 +52,11 @@ std::string take_marks_out(const std::string &mark, std::string text);
 chat_request  chat_read_request(const cairn__chat &chat, const std::string &request_json);
 chat_rendered chat_render(const cairn__chat &chat, const chat_request &request);
 
+/* The prompt's text alone, as the client's messages and tools make it. */
+std::string chat_render_text(const cairn__chat &chat, chat_request request);
+void        chat_find_parts(const cairn__chat &chat, const chat_request &request, const char *prompt,
+                            cairn__chat_parts *ret_parts);
+
 /* chat_generic.cpp: tools for templates that know none. Rewrites the messages
  * so that tools, calls and results become text that any template shows. */
 void               chat_generic_rewrite(const cairn__chat &chat, common_chat_templates_inputs &inputs);

@@ -159,6 +159,12 @@ static common_chat_params render_prompt(const cairn__chat &chat, common_chat_tem
     return common_chat_templates_apply(chat.templates.get(), inputs);
 }
 
+std::string chat_render_text(const cairn__chat &chat, chat_request request)
+{
+    chat_generic_rewrite(chat, request.inputs);
+    return take_marks_out(request.number_mark, render_prompt(chat, request.inputs).prompt);
+}
+
 static common_chat_params render_whole(const cairn__chat &chat, const common_chat_templates_inputs &inputs)
 {
     if (chat.template_has_tools || !wants_calls(inputs))

@@ -290,6 +290,11 @@ const char *cairn__runtime_warning(const cairn__runtime *rt)
     return rt->warning[0] ? rt->warning : NULL;
 }
 
+bool cairn__runtime_needs_checkpoints(const cairn__runtime *rt)
+{
+    return rt->memory_kind != CAIRN__MEMORY_ATTENTION;
+}
+
 bool cairn__runtime_reproducible(const cairn__runtime *rt)
 {
     return rt->reproducible;

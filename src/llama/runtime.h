@@ -67,6 +67,8 @@ const char *cairn__runtime_description(const cairn__runtime *rt);
 /* A sentence for the operator about an unwise setting (context longer than
  * trained), or NULL. */
 const char *cairn__runtime_warning(const cairn__runtime *rt);
+/* True when a sequence can be restored at some positions only: see marks of a job. */
+bool        cairn__runtime_needs_checkpoints(const cairn__runtime *rt);
 bool        cairn__runtime_reproducible(const cairn__runtime *rt);
 /* For the other files of src/llama only (chat templates). Borrowed. */
 const struct llama_model *cairn__runtime_model(const cairn__runtime *rt);

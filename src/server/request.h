@@ -51,6 +51,8 @@ bool cairn__api_request_sampling(const cairn__api_request_env *env, const json_t
 bool cairn__api_request_stops(const json_t *body, cairn__api_request *request, cairn__refusal *refusal);
 bool cairn__api_request_chat(const cairn__api_request_env *env, const json_t *body, cairn__api_request *request,
                          cairn__refusal *refusal);
+/* Fills job.marks of a request that was rendered and tokenized; input: as the template got it. */
+void cairn__api_request_marks(const cairn__api_request_env *env, const char *input, cairn__api_request *request);
 bool cairn__api_request_completion(const cairn__api_request_env *env, const json_t *body, cairn__api_request *request,
                                cairn__refusal *refusal);
 /* The messages, and the tools, as the template may see them: new references; NULL with *refusal filled. */

@@ -129,14 +129,11 @@ static void use_prompt(cairn__api_request *request)
     s->n_trigger_tokens         = p->n_trigger_tokens;
 }
 
-static bool render(const cairn__api_request_env *env, const json_t *input, cairn__api_request *request, cairn__refusal *refusal)
+/* input: what the template gets, as text. */
+static bool render(const cairn__api_request_env *env, const char *input, cairn__api_request *request, cairn__refusal *refusal)
 {
-    cairn_error error = {{0}};
-    char       *text  = cairn__json_print_marked(input);
-    if (!text)
-        return cairn__refuse_memory(refusal);
-    cairn_status status = cairn__chat_render(env->chat, text, &request->prompt, &error);
-    free(text);
+    cairn_error  error  = {{0}};
+    cairn_status status = cairn__chat_render(env->chat, input, &request->prompt, &error);
     if (status == CAIRN_ENOMEM)
         return cairn__refuse_memory(refusal);
     if (status != CAIRN_OK && strncmp(error.text, "response_format", 15) == 0)
@@ -145,6 +142,18 @@ static bool render(const cairn__api_request_env *env, const json_t *input, cairn
         return cairn__refuse(refusal, 400, "invalid_value", "messages", "the chat template refuses this conversation: %s",
                              error.text);
     use_prompt(request);
+    return true;
+}
+
+static bool tokenize(const cairn__api_request_env *env, cairn__api_request *request, cairn__refusal *refusal)
+{
+    cairn_status status = cairn__tokenize(env->rt, request->prompt.prompt, strlen(request->prompt.prompt), true, true,
+                                          &request->tokens, &request->job.n_tokens);
+    if (status == CAIRN_ENOMEM)
+        return cairn__refuse_memory(refusal);
+    if (status != CAIRN_OK)
+        return cairn__refuse(refusal, 400, "invalid_value", "messages", "the prompt can't be tokenized");
+    request->job.tokens = request->tokens;
     return true;
 }
 
@@ -174,16 +183,14 @@ bool cairn__api_request_chat(const cairn__api_request_env *env, const json_t *bo
         return cairn__refuse(refusal, 400, "no_chat_template", NULL, "%s; /v1/completions works without one",
                              env->chat_error);
     json_t *input = template_input(body, request, refusal);
-    bool    ok    = input && render(env, input, request, refusal);
-    json_decref(input);
-    if (!ok)
+    if (!input)
         return false;
-    cairn_status status = cairn__tokenize(env->rt, request->prompt.prompt, strlen(request->prompt.prompt), true, true,
-                                          &request->tokens, &request->job.n_tokens);
-    if (status == CAIRN_ENOMEM)
-        return cairn__refuse_memory(refusal);
-    if (status != CAIRN_OK)
-        return cairn__refuse(refusal, 400, "invalid_value", "messages", "the prompt can't be tokenized");
-    request->job.tokens = request->tokens;
-    return place_grammar(env, request, refusal);
+    char *text = cairn__json_print_marked(input);
+    bool  ok   = text ? render(env, text, request, refusal) && tokenize(env, request, refusal)
+                      : cairn__refuse_memory(refusal);
+    if (ok)
+        cairn__api_request_marks(env, text, request);
+    free(text);
+    json_decref(input);
+    return ok && place_grammar(env, request, refusal);
 }
