@@ -14,7 +14,7 @@
  *
  * A1 The scratch sequence is empty whenever a public function returns.
  * A2 A sequence passed to restore holds exactly [0, n) afterwards, n returned.
- * A3 Without a layout (unsupported model) nothing below touches the runtime.
+ * A3 Of an unsupported model nothing below touches the runtime.
  *
  * A4 The thread that owns a cairn_llama makes no call that may touch the disk of the
  *    store (errand.h), but for open and close.
@@ -82,6 +82,11 @@ struct cairn_llama {
     uint32_t    *order;  /* [n_ctx]; also of transfer.c */
 };
 
+static inline bool cairn__is_supported(const cairn_llama *cache)
+{
+    return cache->layout || cache->partial;
+}
+
 /* ---- probe.c ---- */
 
 /* Finds out which parts the memory has (attention, a window, recurrent state) and
@@ -116,11 +121,14 @@ CAIRN_MUST_USE cairn_status cairn__import(cairn_llama *cache, llama_seq_id seq, 
                                           uint64_t size, uint32_t first_pos, uint32_t n_cells);
 
 /* Exports positions [first_pos, first_pos + n_cells) of `seq` into buf, which
- * has room for cairn__blob_size(n_cells). order[n_cells]: see
+ * has room for cairn__export_size(n_cells). order[n_cells]: see
  * cairn__blob_check_order(). False when the blob is not what the layout says or
  * the scratch sequence is in use; nothing is changed. */
 CAIRN_MUST_USE bool cairn__export(cairn_llama *cache, llama_seq_id seq, uint32_t first_pos, uint32_t n_cells,
                                   uint8_t *buf, uint32_t *order);
+
+/* Room that exporting n_cells needs: what lies behind the pages comes along. */
+uint64_t cairn__export_size(const cairn_llama *cache, uint32_t n_cells);
 
 /* Takes the checkpoint of `seq`, which holds exactly [0, n_tokens), into
  * buf[0..size), size being what the runtime says it has. False: it is not what

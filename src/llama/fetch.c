@@ -61,6 +61,41 @@ static bool page_found(void *ctx)
     return cairn__errand_wanted(&fetch->errand);
 }
 
+/* Where a checkpoint can't be cut, all of what is found before it counts or nothing. */
+static cairn_status read_checkpoint(cairn__fetch *fetch, uint32_t page, uint32_t at)
+{
+    const cairn__layout  *layout = fetch->cache->partial;
+    const cairn_page_view view = cairn_pin_page(fetch->pin, page);
+    if (view.layout != layout->id || view.n_blocks != 2 || view.start + view.used_tokens != at ||
+        view.block_size[1] > cairn__blob_size(layout, at)) {
+        cairn_pin_reject(fetch->pin, page);
+        return CAIRN_ECORRUPT;
+    }
+    fetch->checkpoint_size = view.block_size[1];
+    fetch->checkpoint = malloc(fetch->checkpoint_size);
+    if (!fetch->checkpoint)
+        return CAIRN_ENOMEM;
+    cairn__errand_moved(&fetch->errand, CAIRN__ERRAND_CALL_BYTES);
+    cairn_status status = cairn_pin_read_block(fetch->pin, page, 1, fetch->checkpoint);
+    cairn__errand_moved(&fetch->errand, fetch->checkpoint_size);
+    return status;
+}
+
+static void accept_checkpoint(cairn__fetch *fetch, const cairn_hit *hit)
+{
+    cairn_status status = CAIRN_ECORRUPT;
+    if (fetch->n_pages == hit->n_pages)
+        status = read_checkpoint(fetch, hit->n_pages, hit->cached_tokens);
+    if (!status) {
+        fetch->checkpoint_at = hit->cached_tokens;
+        return;
+    }
+    free(fetch->checkpoint);
+    fetch->checkpoint = NULL;
+    fetch->n_pages = 0;
+    fetch->miss = status == CAIRN_ECORRUPT ? CAIRN_MISS_CORRUPT : CAIRN_MISS_IO;
+}
+
 static void look_up(cairn__task *task)
 {
     cairn__fetch     *fetch = fetch_of(task, offsetof(cairn__fetch, look_up));
@@ -70,6 +105,8 @@ static void look_up(cairn__task *task)
                                .n_tokens = fetch->limit,
                                .from_tokens = fetch->from,
                                .grid_tokens = fetch->cache->grid_tokens,
+                               .needs_checkpoint = fetch->cache->partial != NULL,
+                               .no_pages = fetch->cache->layout == NULL,
                                .page_found = page_found,
                                .page_found_ctx = fetch};
     if (cairn_store_lookup(fetch->cache->store, &query, &hit, &fetch->pin)) {
@@ -80,6 +117,8 @@ static void look_up(cairn__task *task)
     fetch->evicted_s = hit.evicted_s;
     if (hit.cached_tokens > fetch->from && hit.n_pages > 0)
         accept_pages(fetch, hit.n_pages, hit.cached_tokens < fetch->limit ? hit.cached_tokens : fetch->limit);
+    if (hit.has_checkpoint)
+        accept_checkpoint(fetch, &hit);
 }
 
 static void release_pin(cairn__task *task)
@@ -251,6 +290,7 @@ static bool settle(cairn__errand *errand, uint64_t until_ns)
 void cairn__fetch_destroy(cairn__errand *errand)
 {
     cairn_identity_destroy(((cairn__fetch *)errand)->identity);
+    free(((cairn__fetch *)errand)->checkpoint);
     free(errand);
 }
 

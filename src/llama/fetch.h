@@ -49,6 +49,9 @@ struct cairn__fetch {
     uint64_t         evicted_s;   /* how long ago, with CAIRN_MISS_EVICTED */
     uint32_t         n_pages;     /* that fit this context, one behind the other */
     uint32_t         from, limit; /* tokens that are there, and asked for */
+    uint8_t         *checkpoint;  /* for a model that needs one: at checkpoint_at, verified; NULL: none was found */
+    uint64_t         checkpoint_size;
+    uint32_t         checkpoint_at;
     cairn__fetch_run runs[CAIRN__FETCH_RUNS];
     llama_token      tokens[]; /* [limit] */
 };

@@ -242,9 +242,24 @@ static bool is_quantized(const cairn__layout *layout)
     return false;
 }
 
+static void set_windows(builder *b)
+{
+    set(b, "kv.windows",
+        llama_model_n_swa(b->cache->model) == 0        ? "none"
+        : b->options->context_params->swa_full ? "full"
+                                               : "cut");
+}
+
 static void set_shape(builder *b)
 {
-    const cairn__layout  *layout = b->cache->layout;
+    if (b->cache->partial)
+        set_digest(b, "layout.checkpoint", &b->cache->partial->digest);
+    set_windows(b);
+    const cairn__layout *layout = b->cache->layout;
+    if (!layout) {
+        set(b, "layout", "none"); /* recurrent state alone */
+        return;
+    }
     const cairn__section *section = &layout->sections[0];
     const char           *rotation = getenv("LLAMA_ATTN_ROT_DISABLE"); /* as llama.cpp reads it */
     set_digest(b, "layout", &layout->digest);
@@ -253,10 +268,6 @@ static void set_shape(builder *b)
     set(b, "kv.v_transposed", section->v_trans ? "yes" : "no");
     set(b, "flash_attn", section->v_trans ? "off" : "on"); /* V is transposed exactly when it is off */
     set(b, "kv.rotation", !is_quantized(layout) ? "none" : rotation && atoi(rotation) ? "disabled" : "enabled");
-    set(b, "kv.windows",
-        llama_model_n_swa(b->cache->model) == 0        ? "none"
-        : b->options->context_params->swa_full ? "full"
-                                               : "cut");
 }
 
 /* 1: one of the shards holds long or short rope factors; 0: none does; -1: can't

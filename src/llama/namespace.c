@@ -63,7 +63,7 @@ cairn_status cairn_llama_set_salt(cairn_llama *cache, llama_seq_id seq, const ch
 {
     if (!cache || seq < 0 || (uint32_t)seq >= cache->n_seq || seq == cache->scratch)
         return CAIRN_EINVAL;
-    if (!cache->layout)
+    if (!cairn__is_supported(cache))
         return CAIRN_OK;
     cairn__track *track = &cache->tracks[seq];
     if (!salt) {

@@ -135,31 +135,36 @@ static uint32_t run_of(const cairn_llama *cache, uint32_t asked, bool pinned)
  * and behind them the blob of one page (record.c). */
 static cairn_status make_buffers(cairn_llama *cache, const cairn_llama_options *o)
 {
+    if (!cache->layout)
+        return CAIRN_OK; /* no pages to move */
     const ggml_backend_buffer_type_t pinned = pinned_type(o);
     cache->run_tokens = run_of(cache, o->run_tokens, pinned != NULL);
     const uint32_t run_pages = cache->run_tokens / cache->page_tokens;
-    const uint64_t joined = cairn__blob_size(cache->layout, cache->run_tokens);
-    const uint64_t gathered = cache->layout->row_size * cache->run_tokens +
-                              cairn__blob_size(cache->layout, cache->page_tokens);
+    const uint64_t joined = cairn__export_size(cache, cache->run_tokens);
+    const uint64_t gathered =
+        cache->layout->row_size * cache->run_tokens + cairn__export_size(cache, cache->page_tokens);
     cache->stage_size = joined > gathered ? joined : gathered;
-    cache->tracks = calloc(cache->n_seq, sizeof *cache->tracks);
     cache->pages = calloc(run_pages, sizeof *cache->pages);
     cache->blocks = calloc((size_t)run_pages * cache->layout->n_blocks, sizeof *cache->blocks);
-        if (!cache->tracks || !cache->pages || !cache->blocks)
+    if (!cache->pages || !cache->blocks)
         return CAIRN_ENOMEM;
-    cairn_status status = cairn__pool_create(cache->n_readers, &cache->pool);
-    if (!status)
-        status = cairn__pool_create(1, &cache->clerk);
-    if (status)
-        return status;
     const cairn__staging_options staging = {N_STAGES, N_WARM_STAGES, cache->stage_size, pinned};
     return cairn__staging_create(&staging, cache->pool, &cache->staging);
 }
 
+static cairn_status start_threads(cairn_llama *cache)
+{
+    cache->tracks = calloc(cache->n_seq, sizeof *cache->tracks);
+    if (!cache->tracks)
+        return CAIRN_ENOMEM;
+    cairn_status status = cairn__pool_create(cache->n_readers, &cache->pool);
+    return status ? status : cairn__pool_create(1, &cache->clerk);
+}
+
 static void set_patience(cairn_llama *cache, const cairn_llama_options *o)
 {
-    uint64_t largest = 0;
-    for (uint32_t i = 0; i < cache->layout->n_blocks; i++) {
+    uint64_t largest = cache->checkpoint_bytes;
+    for (uint32_t i = 0; cache->layout && i < cache->layout->n_blocks; i++) {
         uint64_t size = cairn__block_size(cache->layout, i, cache->page_tokens);
         largest = size > largest ? size : largest;
     }
@@ -174,10 +179,12 @@ static cairn_status set_up(cairn_llama *cache, const cairn_llama_options *option
     cairn_status status = cache->order ? check_grid(cache, error) : CAIRN_ENOMEM;
     if (!status)
         status = cairn__probe(cache, error);
-    if (status || !cache->layout || cache->partial)
+    if (status || !cairn__is_supported(cache))
         return status;
     set_patience(cache, options);
-    status = make_buffers(cache, options);
+    status = start_threads(cache);
+    if (!status)
+        status = make_buffers(cache, options);
     return status ? status : cairn__identity_build(cache, options, error);
 }
 
@@ -234,7 +241,7 @@ void cairn_llama_close(cairn_llama *cache)
 
 const char *cairn_llama_unsupported(const cairn_llama *cache)
 {
-    return cache->layout && !cache->partial ? NULL : cache->unsupported;
+    return cairn__is_supported(cache) ? NULL : cache->unsupported;
 }
 
 const cairn_identity *cairn_llama_identity(const cairn_llama *cache)

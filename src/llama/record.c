@@ -227,7 +227,7 @@ static bool export_gathered(const record *job, const cairn_page *page, uint32_t 
     cairn_llama         *cache = job->cache;
     const cairn__layout *layout = cache->layout;
     const uint32_t       n = page->n_tokens;
-    uint8_t             *blob = buf + cache->stage_size - cairn__blob_size(layout, cache->page_tokens);
+    uint8_t             *blob = buf + cache->stage_size - cairn__export_size(cache, cache->page_tokens);
     if (!cairn__export(cache, job->seq, page->start, n, blob, cache->order))
         return false;
     const cairn__block_span span = {n, 0, n, n, cache->order};

@@ -17,13 +17,20 @@
  *    far is the result, and the rest is left to itself (errand.h).
  *
  * A page that fails ends the restore: the pages of its run before it are read
- * once more and imported as a shorter run. */
+ * once more and imported as a shorter run.
+ *
+ * A model that needs checkpoints gets all or nothing: pages without the state at
+ * their end decode without an error and are wrong. So
+ * R6 such a sequence ends at a checkpoint that was set, or it is empty. What was
+ *    resident in it is given up only for more than that, and a file that fails is
+ *    out of the way when the store is asked once more. */
 #include "llama/fetch.h"
 
 #include "os/clock.h"
 
 #include <stdlib.h>
 
+#define MAX_LOOKUPS 3 /* each but the last found a file that was corrupt, and is in quarantine */
 #define FIRST_PART 8u /* the first run is this part of a full one, see plan_run() */
 
 typedef struct restore {
@@ -62,7 +69,7 @@ static bool retry_shorter(restore *job, cairn__fetch_run *r)
     while (atomic_load(&r->bad) < r->n_pages) {
         job->miss = miss_of((cairn_status)atomic_load(&r->error));
         r->n_pages = atomic_load(&r->bad);
-        if (r->n_pages == 0)
+        if (r->n_pages == 0 || job->cache->partial)
             return false;
         cairn_page_view last = cairn_pin_page(job->fetch->pin, r->first_page + r->n_pages - 1);
         r->n_cells = last.start + last.used_tokens - r->start;
@@ -161,20 +168,35 @@ static bool holds_exactly(const cairn_llama *cache, llama_seq_id seq, uint32_t n
     llama_pos max = llama_memory_seq_pos_max(cache->memory, seq);
     if (n == 0)
         return min < 0 && max < 0;
-    return min == 0 && max == (llama_pos)n - 1 &&
-           llama_state_seq_get_size(cache->ctx, seq) == cairn__blob_size(cache->layout, n);
+    if (max != (llama_pos)n - 1 || (!cache->partial && min != 0))
+        return false;
+    uint64_t size = cache->layout ? cairn__blob_size(cache->layout, n) : 8;
+    if (cache->partial) /* in place of the empty part behind the pages, what the sequence has there */
+        size += cairn__partial_size(cache, seq) - 8 - (cache->layout ? cache->layout->suffix_size : 0);
+    return llama_state_seq_get_size(cache->ctx, seq) == size;
 }
 
-/* Cuts the sequence to n tokens. */
+static void empty(restore *job)
+{
+    llama_memory_seq_rm(job->cache->memory, job->seq, -1, -1);
+    job->at = 0;
+    job->bytes = 0;
+}
+
+/* Cuts the sequence to n tokens, or to none where it can't be cut. */
 static void cut(restore *job, uint32_t n)
 {
     if (n >= job->at)
         return;
+    if (job->cache->partial) {
+        empty(job);
+        return;
+    }
     llama_memory_seq_rm(job->cache->memory, job->seq, (llama_pos)n, -1);
     job->at = n;
 }
 
-static void restore_found(restore *job)
+static void restore_pages(restore *job)
 {
     const cairn_miss listed = job->fetch->miss;
     if (job->fetch->n_pages > 0)
@@ -184,14 +206,44 @@ static void restore_found(restore *job)
     job->evicted_s = job->fetch->evicted_s;
 }
 
-/* Brings what is stored behind job->at. */
-static void restore_rest(restore *job, const llama_token *tokens, uint32_t limit)
+/* The pages, if the model has any, and the state at their end: R6. */
+static void restore_to_checkpoint(restore *job)
+{
+    const cairn__fetch *fetch = job->fetch;
+    const cairn_miss    listed = fetch->miss;
+    const uint32_t      resident = job->at, end = fetch->checkpoint_at;
+    if (end <= resident) {
+        job->miss = listed;
+        return;
+    }
+    if (job->cache->layout) {
+        run_pipeline(job);
+    } else {
+        empty(job);
+        job->at = end;
+    }
+    if (!job->miss && job->at != end)
+        job->miss = CAIRN_MISS_IO;
+    if (!job->miss) {
+        cairn_status status =
+            cairn__set_partial(job->cache, job->seq, end, fetch->checkpoint, fetch->checkpoint_size);
+        job->miss = status ? miss_of(status) : CAIRN_MISS_NONE;
+    }
+    if (!job->miss) {
+        job->bytes += fetch->checkpoint_size;
+        job->miss = listed;
+    } else if (job->at != resident || job->bytes > 0) { /* else nothing was touched */
+        empty(job);
+    }
+}
+
+static void ask_store(restore *job, const llama_token *tokens, uint32_t limit)
 {
     cairn_llama            *cache = job->cache;
     const cairn__namespace *space = cairn__namespace_of(cache, job->seq);
-    if (job->at >= limit)
-        return;
-    job->fetch = space ? cairn__fetch_create(cache, space->identity, tokens, job->at, limit) : NULL;
+    const uint32_t          from = cache->partial ? 0 : job->at;
+    job->miss = CAIRN_MISS_NONE;
+    job->fetch = space ? cairn__fetch_create(cache, space->identity, tokens, from, limit) : NULL;
     if (!job->fetch) {
         job->miss = CAIRN_MISS_IO;
         return;
@@ -201,11 +253,23 @@ static void restore_rest(restore *job, const llama_token *tokens, uint32_t limit
         job->miss = CAIRN_MISS_TIMEOUT;
         return;
     }
-    if (cairn__fetch_look_up(job->fetch))
-        restore_found(job);
-    else
+    if (!cairn__fetch_look_up(job->fetch))
         job->miss = CAIRN_MISS_TIMEOUT;
+    else if (cache->partial)
+        restore_to_checkpoint(job);
+    else
+        restore_pages(job);
     cairn__errand_end(cache);
+}
+
+/* Brings what is stored behind job->at. */
+static void restore_rest(restore *job, const llama_token *tokens, uint32_t limit)
+{
+    for (int i = 0; i < MAX_LOOKUPS && job->at < limit; i++) {
+        ask_store(job, tokens, limit);
+        if (!job->cache->partial || job->miss != CAIRN_MISS_CORRUPT)
+            break;
+    }
 }
 
 /* Grid, and the last look at the sequence. */
@@ -237,7 +301,7 @@ cairn_status cairn_llama_restore(cairn_llama *cache, llama_seq_id seq, const lla
     if (!ret_restored || !arguments_ok(cache, seq, tokens, n_tokens, n_resident))
         return CAIRN_EINVAL;
     const uint64_t began_ns = cairn__monotonic_ns();
-    if (!cache->layout) {
+    if (!cairn__is_supported(cache)) {
         *ret_restored = (cairn_llama_restored){.n_tokens = n_resident, .miss = CAIRN_MISS_UNSUPPORTED_MODEL};
         return CAIRN_OK;
     }

@@ -37,7 +37,7 @@ cairn_status cairn__import(cairn_llama *cache, llama_seq_id seq, bool seq_is_emp
 /* What lies behind the attention sections is of the sequence, not of the range:
  * recurrent state is emptied before the export, to save its bytes; a window can't
  * be, it is cut off the end and an empty one put there. */
-static bool get_page(cairn_llama *cache, uint8_t *buf, uint64_t size)
+static bool get_page(cairn_llama *cache, uint8_t *buf, uint64_t size, uint64_t room)
 {
     const uint64_t suffix = cache->layout->suffix_size;
     if (!cache->partial)
@@ -49,7 +49,7 @@ static bool get_page(cairn_llama *cache, uint8_t *buf, uint64_t size)
         return false;
     const uint64_t full = llama_state_seq_get_size(cache->ctx, cache->scratch);
     const uint64_t part = cairn__partial_size(cache, cache->scratch);
-    if (part < 8 || full - (part - 8) + suffix != size || full > cache->stage_size ||
+    if (part < 8 || full - (part - 8) + suffix != size || full > room ||
         llama_state_seq_get_data(cache->ctx, buf, full, cache->scratch) != full)
         return false;
     memcpy(buf + size - suffix, cache->layout->suffix, suffix);
@@ -64,10 +64,16 @@ bool cairn__export(cairn_llama *cache, llama_seq_id seq, uint32_t first_pos, uin
         return false;
     if (seq != cache->scratch)
         llama_memory_seq_cp(cache->memory, seq, cache->scratch, (llama_pos)first_pos, (llama_pos)(first_pos + n_cells));
-    bool ok = get_page(cache, buf, size);
+    bool ok = get_page(cache, buf, size, cairn__export_size(cache, n_cells));
     if (seq != cache->scratch)
         llama_memory_seq_rm(cache->memory, cache->scratch, -1, -1);
     return ok && cairn__blob_check_order(cache->layout, buf, size, first_pos, n_cells, cache->scratch, order);
+}
+
+uint64_t cairn__export_size(const cairn_llama *cache, uint32_t n_cells)
+{
+    const uint64_t size = cairn__blob_size(cache->layout, n_cells);
+    return cache->partial ? size + cairn__blob_size(cache->partial, n_cells) : size;
 }
 
 uint64_t cairn__partial_size(const cairn_llama *cache, llama_seq_id seq)
