@@ -58,6 +58,9 @@ struct cairn_llama {
     cairn__namespace      space;   /* of the options' salt */
     cairn__layout        *layout;  /* of pages; NULL: the memory has none */
     cairn__layout        *partial; /* of checkpoints; NULL: it needs none. Both NULL: unsupported */
+    /* What a checkpoint is: PARTIAL_ONLY, or all of a sequence whose memory is not known
+     * well enough to cut (`partial` is opaque then, and there are no pages). */
+    llama_state_seq_flags checkpoint_flags;
     uint8_t              *empty_partial; /* PARTIAL_ONLY blob of an unused sequence; with `partial` */
     uint64_t              empty_partial_size;
     char                  unsupported[256];

@@ -146,6 +146,9 @@ bool cairn__partial_check(const cairn__layout *layout, const uint8_t *blob, uint
                           int32_t seq, uint32_t *order, uint32_t max_cells)
 {
     uint32_t n_cells = 1; /* states alone: those of the last position */
+    if (layout->opaque)
+        return n_tokens > 0 && size > HEAD && cairn__get_u32(blob) == CAIRN__BLOB_MAGIC &&
+               (int32_t)cairn__get_u32(blob + 4) == seq;
     if (layout->n_sections > 0) {
         if (size < HEAD + 8)
             return false;

@@ -94,6 +94,7 @@ typedef struct cairn__layout {
     cairn__extent      recurrent;
     uint8_t           *suffix;   /* [suffix_size] constant bytes at the end */
     uint32_t           suffix_size;
+    bool               opaque;
     cairn__extent      size;     /* of the whole blob, suffix included */
     uint64_t           row_size; /* payload bytes of one token: sum over the blocks */
     cairn_digest       digest;   /* SHA-256 of the canonical text */
@@ -139,8 +140,12 @@ bool cairn__blob_check(const cairn__layout *layout, const uint8_t *blob, uint64_
 bool cairn__blob_check_order(const cairn__layout *layout, const uint8_t *blob, uint64_t size, uint32_t first_pos,
                              uint32_t n_cells, int32_t seq, uint32_t *order);
 
+/* The layout of a blob that nothing is known of, for whole sequences that are kept as
+ * they are. NULL: out of memory. */
+cairn__layout *cairn__layout_opaque(void);
+
 /* True when blob[0..size) is, apart from data, what the runtime writes for `seq`
- * at n_tokens: states of position n_tokens - 1, a window of the last positions,
+ * at n_tokens; of an opaque layout only the head can be looked at. Else: states of position n_tokens - 1, a window of the last positions,
  * each once, in any order. `order` has room for max_cells, the window's limit. */
 bool cairn__partial_check(const cairn__layout *layout, const uint8_t *blob, uint64_t size, uint32_t n_tokens,
                           int32_t seq, uint32_t *order, uint32_t max_cells);

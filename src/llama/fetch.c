@@ -67,7 +67,7 @@ static cairn_status read_checkpoint(cairn__fetch *fetch, uint32_t page, uint32_t
     const cairn__layout  *layout = fetch->cache->partial;
     const cairn_page_view view = cairn_pin_page(fetch->pin, page);
     if (view.layout != layout->id || view.n_blocks != 2 || view.start + view.used_tokens != at ||
-        view.block_size[1] > cairn__blob_size(layout, at)) {
+        (!layout->opaque && view.block_size[1] > cairn__blob_size(layout, at))) {
         cairn_pin_reject(fetch->pin, page);
         return CAIRN_ECORRUPT;
     }

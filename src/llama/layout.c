@@ -296,6 +296,18 @@ cairn_status cairn__layout_set_suffix(cairn__layout *layout, const uint8_t *suff
     return name_layout(layout);
 }
 
+cairn__layout *cairn__layout_opaque(void)
+{
+    cairn__layout *layout = calloc(1, sizeof *layout);
+    if (!layout)
+        return NULL;
+    layout->opaque = true;
+    if (!name_layout(layout))
+        return layout;
+    cairn__layout_destroy(layout);
+    return NULL;
+}
+
 /* ---- text ---- */
 
 static bool same_shape(const cairn__segment *a, const cairn__segment *b)
@@ -324,7 +336,7 @@ char *cairn__layout_text(const cairn__layout *layout)
     FILE  *out = open_memstream(&text, &size);
     if (!out)
         return NULL;
-    fprintf(out, "cairn layout 1\n");
+    fprintf(out, "cairn layout 1\n%s", layout->opaque ? "opaque\n" : "");
     for (uint32_t i = 0; i < layout->n_sections; i++) {
         const cairn__section *section = &layout->sections[i];
         const cairn__segment *segments = &layout->segments[section->first_segment];

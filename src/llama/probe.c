@@ -12,10 +12,10 @@
  *               one, or as large and the model not recurrent
  *   window or   the PARTIAL_ONLY blob is smaller than the full checkpoints
  *   recurrent   one, or the model is recurrent
+ *   anything    no layout explains the blobs, or a copy of a range would abort the
+ *   else        process (deepseek4, told by its name): whole sequences as checkpoints
  *
- * What would abort is told apart before it is tried: deepseek4 by its name (seq_cp
- * of a range aborts the process), encoders and diffusion by what llama.h says.
- * Memories unknown here have blobs that no layout explains. */
+ * Encoders and diffusion, told by what llama.h says, have nothing to keep. */
 #include "llama/adapter.h"
 
 #include <stdarg.h>
@@ -51,10 +51,6 @@ __attribute__((format(printf, 2, 3))) static bool refuse(cairn_llama *cache, con
 
 static bool kind_ok(cairn_llama *cache)
 {
-    char architecture[64] = "";
-    llama_model_meta_val_str(cache->model, "general.architecture", architecture, sizeof architecture);
-    if (!strcmp(architecture, "deepseek4"))
-        return refuse(cache, "the compressed attention cache of deepseek4 can't be cut into pages");
     if (llama_model_has_encoder(cache->model) || !llama_model_has_decoder(cache->model))
         return refuse(cache, "a model with an encoder keeps state that pages do not hold");
     if (!cache->memory || llama_model_is_diffusion(cache->model))
@@ -88,6 +84,14 @@ static void empty(probe *p, llama_seq_id seq, uint32_t from)
     llama_memory_seq_rm(p->cache->memory, seq, (llama_pos)from, -1);
 }
 
+/* A copy of a range aborts the process there. */
+static bool can_copy_ranges(const cairn_llama *cache)
+{
+    char architecture[64] = "";
+    llama_model_meta_val_str(cache->model, "general.architecture", architecture, sizeof architecture);
+    return strcmp(architecture, "deepseek4") != 0;
+}
+
 static uint8_t *get_blob(probe *p, uint64_t size, llama_state_seq_flags flags)
 {
     cairn_llama *cache = p->cache;
@@ -110,14 +114,15 @@ static bool take_sample(probe *p, uint32_t i)
     const uint64_t partial = cairn__partial_size(cache, cache->scratch);
     if (full <= 8)
         return refuse(cache, "the model keeps no cache between calls");
-    p->has_pages = !llama_model_is_recurrent(cache->model);
+    const bool whole = cache->checkpoint_flags == LLAMA_STATE_SEQ_FLAGS_NONE;
+    p->has_pages = !llama_model_is_recurrent(cache->model) && !whole;
     p->has_partial = !p->has_pages || partial < full;
-    p->page_sizes[i] = p->has_partial ? full - (partial - 8) : full;
+    p->page_sizes[i] = p->has_pages && p->has_partial ? full - (partial - 8) : full;
     p->partial_sizes[i] = partial;
     free(p->pages[i]);
     free(p->partials[i]);
     p->pages[i] = get_blob(p, full, 0);
-    p->partials[i] = p->pages[i] ? get_blob(p, partial, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) : NULL;
+    p->partials[i] = p->pages[i] ? get_blob(p, partial, cache->checkpoint_flags) : NULL;
     return p->partials[i] != NULL;
 }
 
@@ -126,7 +131,7 @@ static bool take_empty(probe *p)
     cairn_llama *cache = p->cache;
     free(cache->empty_partial);
     cache->empty_partial_size = cairn__partial_size(cache, cache->scratch);
-    cache->empty_partial = get_blob(p, cache->empty_partial_size, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+    cache->empty_partial = get_blob(p, cache->empty_partial_size, cache->checkpoint_flags);
     return cache->empty_partial != NULL;
 }
 
@@ -148,7 +153,9 @@ static bool derive(probe *p)
     cairn_status status = CAIRN_OK;
     if (p->has_pages)
         status = derive_from(p, cairn__layout_derive, p->pages, p->page_sizes, &cache->layout);
-    if (!status && p->has_partial)
+    if (!status && cache->checkpoint_flags == LLAMA_STATE_SEQ_FLAGS_NONE)
+        status = (cache->partial = cairn__layout_opaque()) ? CAIRN_OK : CAIRN_ENOMEM;
+    else if (!status && p->has_partial)
         status = derive_from(p, cairn__layout_derive_partial, p->partials, p->partial_sizes, &cache->partial);
     if (!status && p->has_pages && p->has_partial)
         status = cairn__layout_set_suffix(cache->layout, cache->empty_partial + 8,
@@ -236,6 +243,8 @@ static bool round_trip(probe *p, const uint8_t *joined)
     empty(p, cache->scratch, 0);
     if (spare == cache->scratch)
         return true;
+    if (!p->has_pages)
+        return true; /* nothing is copied from sequence to sequence */
     return bring_back(p, spare, false, joined) && copy_to_scratch(p, spare) && decode(p, N_TOKENS, N_TOKENS + 1) &&
            same_logits(p, "through the scratch sequence");
 }
@@ -285,6 +294,13 @@ static bool self_test(probe *p)
     return ok;
 }
 
+static void forget(cairn_llama *cache)
+{
+    cairn__layout_destroy(cache->layout);
+    cairn__layout_destroy(cache->partial);
+    cache->layout = cache->partial = NULL;
+}
+
 /* Once more after a failure: when the free cells wrapped around the end of the
  * cache, the first import lies in another order of cells than the first run. */
 static bool run_twice(probe *p)
@@ -296,13 +312,28 @@ static bool run_twice(probe *p)
             p->cache->unsupported[0] = 0;
             return true;
         }
-        cairn__layout_destroy(p->cache->layout);
-        cairn__layout_destroy(p->cache->partial);
-        p->cache->layout = p->cache->partial = NULL;
+        forget(p->cache);
         if (p->status)
             return false;
     }
     return false;
+}
+
+/* Parts if they can be told, else whole sequences. On a grid these are refused:
+ * setting all of a sequence again at every step would cost as much as it saves. */
+static void find_recipe(probe *p)
+{
+    cairn_llama *cache = p->cache;
+    cache->checkpoint_flags = LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
+    if (can_copy_ranges(cache) && run_twice(p))
+        return;
+    if (p->status)
+        return;
+    cache->checkpoint_flags = LLAMA_STATE_SEQ_FLAGS_NONE;
+    if (cache->grid_tokens)
+        refuse(cache, "the memory of this model can be kept as a whole only, which reproducible mode can't use");
+    else
+        run_twice(p);
 }
 
 static bool has_room(cairn_llama *cache)
@@ -327,7 +358,7 @@ cairn_status cairn__probe(cairn_llama *cache, cairn_error *error)
         return CAIRN_ENOMEM;
     for (uint32_t i = 0; i <= N_TOKENS; i++)
         p.tokens[i] = (int32_t)((7 * i + 3) % (p.n_vocab ? p.n_vocab : 1));
-    run_twice(&p);
+    find_recipe(&p);
     free(p.logits);
     for (uint32_t i = 0; i < N_SAMPLES; i++) {
         free(p.pages[i]);

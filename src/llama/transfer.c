@@ -78,12 +78,12 @@ uint64_t cairn__export_size(const cairn_llama *cache, uint32_t n_cells)
 
 uint64_t cairn__partial_size(const cairn_llama *cache, llama_seq_id seq)
 {
-    return llama_state_seq_get_size_ext(cache->ctx, seq, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
+    return llama_state_seq_get_size_ext(cache->ctx, seq, cache->checkpoint_flags);
 }
 
 bool cairn__take_partial(cairn_llama *cache, llama_seq_id seq, uint32_t n_tokens, uint8_t *buf, uint64_t size)
 {
-    if (llama_state_seq_get_data_ext(cache->ctx, buf, size, seq, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) != size ||
+    if (llama_state_seq_get_data_ext(cache->ctx, buf, size, seq, cache->checkpoint_flags) != size ||
         !cairn__partial_check(cache->partial, buf, size, n_tokens, seq, cache->order, cache->n_ctx))
         return false;
     cairn__partial_retarget(cache->partial, buf, 0);
@@ -96,7 +96,7 @@ cairn_status cairn__set_partial(cairn_llama *cache, llama_seq_id seq, uint32_t n
     cairn_status status = CAIRN_OK;
     if (!cairn__partial_check(cache->partial, blob, size, n_tokens, 0, cache->order, cache->n_ctx))
         status = CAIRN_ECORRUPT;
-    else if (llama_state_seq_set_data_ext(cache->ctx, blob, size, seq, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) != size)
+    else if (llama_state_seq_set_data_ext(cache->ctx, blob, size, seq, cache->checkpoint_flags) != size)
         status = CAIRN_ENOSPC;
     if (status)
         llama_memory_seq_rm(cache->memory, seq, -1, -1);
