@@ -86,6 +86,8 @@ typedef struct cairn_llama_restored {
     uint64_t   elapsed_ns;
     cairn_miss miss;         /* why not more */
     uint64_t   evicted_s;    /* with CAIRN_MISS_EVICTED: how long ago, seconds */
+    uint32_t   shared;       /* leading tokens that some earlier prompt had too, as far as pages tell; with
+                              * checkpoints it can be more than n_tokens, and one there will serve the next */
 } cairn_llama_restored;
 
 /* Brings KV for the longest stored prefix of tokens[0..n_tokens) into `seq`.

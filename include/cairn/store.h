@@ -101,6 +101,7 @@ typedef struct cairn_hit {
     uint32_t   cached_tokens; /* 0 = miss; else above from_tokens and at most n_tokens */
     uint32_t   n_pages;       /* pages pinned; the first contains position from_tokens */
     bool       has_checkpoint; /* one at cached_tokens is pinned, too, as page n_pages */
+    uint32_t   reached_tokens; /* of which all pages are there: cached_tokens, or more where a checkpoint is missing */
     uint64_t   stored_bytes;  /* payload of those pages, headers excluded */
     cairn_miss miss;          /* why it ended before n_tokens; NONE when it did not */
     uint64_t   evicted_s;     /* with CAIRN_MISS_EVICTED: how long ago, seconds */

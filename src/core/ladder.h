@@ -8,20 +8,22 @@
  *   optional marks     where sharing is likely, the best first
  *   geometric rungs    from the end backwards, each twice as far as the one before
  *
- * Optional marks and geometric rungs are taken while their budget lasts, and only
- * a step or more away from the rungs before them. Pure functions of numbers. */
+ * Optional marks and geometric rungs are taken while their budget lasts: marks
+ * unless they are a few tokens behind a rung, which would save nothing, geometric ones
+ * a step or more away from all others. Pure functions of numbers. */
 #ifndef CAIRN_CORE_LADDER_H
 #define CAIRN_CORE_LADDER_H
 
 #include <stdint.h>
 
 #define CAIRN__LADDER_RUNGS_MAX 64u
+#define CAIRN__LADDER_MARK_GAP 16u /* fewer tokens are computed in the time that a checkpoint takes */
 
 typedef struct cairn__ladder_plan {
     uint32_t        n_tokens;    /* of the prompt */
     uint32_t        from;        /* restored or resident: no rung at or before it */
     uint32_t        grid;        /* > 0: reproducible; rungs are rounded down to multiples of it */
-    uint32_t        step;        /* least distance of an optional rung from others: a batch */
+    uint32_t        step;        /* least distance of a geometric rung from others: a batch */
     uint32_t        n_optional;  /* budget: so many optional rungs */
     const uint32_t *mandatory, *marks; /* positions, [n_mandatory], [n_marks]; any order, any value */
     uint32_t        n_mandatory, n_marks;

@@ -76,15 +76,8 @@ static void *hash_main(void *ctx)
 cairn_status cairn__engine_attach_store(cairn__engine *engine, cairn_store *store, const char *digest_cache_dir)
 {
     cairn__attach *a = &engine->attach;
-    const char    *why = cairn__runtime_unsupported(engine->rt);
     if (a->store)
         return CAIRN_EINVAL;
-    if (why) {
-        cairn__engine_log(engine, "disk cache off for this model: %s", why);
-        a->store = store;
-        finish(engine, CAIRN__ATTACH_OFF);
-        return CAIRN_OK;
-    }
     a->digest_cache_dir = digest_cache_dir ? strdup(digest_cache_dir) : NULL;
     if (digest_cache_dir && !a->digest_cache_dir)
         return CAIRN_ENOMEM;
@@ -125,8 +118,12 @@ static cairn__attach_state state_of(cairn__engine *engine)
 /* What was computed before the digest was known is stored now. */
 static void record_all(cairn__engine *engine)
 {
-    for (uint32_t s = 0; s < engine->seqs.n_seq; s++)
+    for (uint32_t s = 0; s < engine->seqs.n_seq; s++) {
+        const uint32_t n = engine->seqs.items[s].n;
         cairn__resident_record(engine, s, true);
+        if (n > 0 && cairn__resident_recordable(engine, s) == n)
+            (void)!cairn__resident_checkpoint(engine, s, true);
+    }
 }
 
 void cairn__attach_poll(cairn__engine *engine)

@@ -11,6 +11,8 @@
 #include "engine/job.h"
 #include "os/clock.h"
 
+#include <string.h>
+
 /* Optional checkpoints of one prompt: enough for the ends of its first messages
  * and a few rungs, and no more disk than a handful of pages of a large model. */
 #define OPTIONAL_RUNGS 8u
@@ -22,9 +24,11 @@ void cairn__run_plan_rungs(cairn__run *run)
     const cairn__marks  *marks = &run->request->job.marks;
     const uint64_t       bytes = cairn__runtime_checkpoint_bytes(engine->rt);
     const uint32_t       n_batch = cairn__runtime_n_batch(engine->rt);
+    uint32_t             ends[1 + sizeof marks->end / sizeof marks->end[0]] = {run->parts_at};
     run->n_rungs = 0;
     if (bytes == 0)
         return;
+    memcpy(ends + 1, marks->end, marks->n_end * sizeof *ends);
     const cairn__ladder_plan plan = {
         .n_tokens = run->n_prompt,
         .from = cairn__run_held(run),
@@ -33,8 +37,8 @@ void cairn__run_plan_rungs(cairn__run *run)
         .n_optional = OPTIONAL_BYTES / bytes < OPTIONAL_RUNGS ? (uint32_t)(OPTIONAL_BYTES / bytes) : OPTIONAL_RUNGS,
         .mandatory = marks->fork,
         .n_mandatory = marks->n_fork,
-        .marks = marks->end,
-        .n_marks = marks->n_end,
+        .marks = ends,
+        .n_marks = 1 + marks->n_end,
     };
     run->n_rungs = cairn__ladder(&plan, run->rungs);
 }

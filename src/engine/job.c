@@ -124,6 +124,7 @@ static void place_and_restore(cairn__run *run)
     run->restore_ns = r.elapsed_ns;
     run->restored_bytes = r.bytes;
     run->from_store = r.from_store;
+    run->parts_at = r.shared;
     if (r.n_tokens < run->n_resident) { /* the import failed on the way and took resident cells with it */
         cairn__sequences_cut(&engine->seqs, run->seq, r.n_tokens);
         run->n_resident = r.n_tokens;

@@ -19,6 +19,7 @@ typedef struct cairn__run {
     uint32_t        n_resident, n_cached, from_store;
     uint32_t        rungs[CAIRN__LADDER_RUNGS_MAX];         /* where checkpoints are taken, ascending */
     uint32_t        n_rungs;
+    uint32_t        parts_at;                               /* where an earlier prompt parted from this one; 0: unknown */
     uint64_t        restored_bytes, restore_ns, prefill_ns, decode_ns, ttft_ns, started_ns, logged_ns;
     cairn_miss      miss;
     uint64_t        evicted_s; /* how long ago, with CAIRN_MISS_EVICTED */

@@ -115,6 +115,7 @@ static void look_up(cairn__task *task)
     }
     fetch->miss = hit.miss;
     fetch->evicted_s = hit.evicted_s;
+    fetch->reached = hit.reached_tokens;
     if (hit.cached_tokens > fetch->from && hit.n_pages > 0)
         accept_pages(fetch, hit.n_pages, hit.cached_tokens < fetch->limit ? hit.cached_tokens : fetch->limit);
     if (hit.has_checkpoint)

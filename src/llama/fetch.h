@@ -52,6 +52,7 @@ struct cairn__fetch {
     uint8_t         *checkpoint;  /* for a model that needs one: at checkpoint_at, verified; NULL: none was found */
     uint64_t         checkpoint_size;
     uint32_t         checkpoint_at;
+    uint32_t         reached; /* end of the pages that are there */
     cairn__fetch_run runs[CAIRN__FETCH_RUNS];
     llama_token      tokens[]; /* [limit] */
 };

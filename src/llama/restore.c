@@ -43,6 +43,7 @@ typedef struct restore {
     cairn_miss    miss;        /* why it ends here; NONE: it doesn't yet */
     uint64_t      evicted_s;   /* how long ago, with CAIRN_MISS_EVICTED */
     uint64_t      bytes;
+    uint32_t      shared;
 } restore;
 
 /* ---- importing ---- */
@@ -212,6 +213,7 @@ static void restore_to_checkpoint(restore *job)
     const cairn__fetch *fetch = job->fetch;
     const cairn_miss    listed = fetch->miss;
     const uint32_t      resident = job->at, end = fetch->checkpoint_at;
+    job->shared = fetch->reached;
     if (end <= resident) {
         job->miss = listed;
         return;
@@ -320,6 +322,7 @@ cairn_status cairn_llama_restore(cairn_llama *cache, llama_seq_id seq, const lla
         .elapsed_ns = cairn__monotonic_ns() - began_ns,
         .miss = job.miss,
         .evicted_s = job.miss == CAIRN_MISS_EVICTED ? job.evicted_s : 0,
+        .shared = job.shared > job.at ? job.shared : job.at,
     };
     return CAIRN_OK;
 }

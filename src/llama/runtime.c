@@ -155,21 +155,11 @@ static void find_memory_kind(cairn__runtime *rt)
     size_t full = llama_state_seq_get_size_ext(rt->ctx, 0, LLAMA_STATE_SEQ_FLAGS_NONE);
     size_t partial = llama_state_seq_get_size_ext(rt->ctx, 0, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY);
     llama_model_meta_val_str(rt->model, "general.architecture", arch, sizeof arch);
-    if (strcmp(arch, "deepseek4") == 0) { /* seq_cp of a range ends the process there */
+    if (strcmp(arch, "deepseek4") == 0 || /* seq_cp of a range ends the process there */
+        llama_model_is_recurrent(rt->model) || llama_model_is_hybrid(rt->model))
         rt->memory_kind = CAIRN__MEMORY_OTHER;
-        rt->unsupported = "the memory of this architecture cannot be cut into pages";
-    } else if (llama_model_is_recurrent(rt->model)) {
-        rt->memory_kind = CAIRN__MEMORY_OTHER;
-        rt->unsupported = "the model is recurrent; its state cannot be cut into pages";
-    } else if (llama_model_is_hybrid(rt->model)) {
-        rt->memory_kind = CAIRN__MEMORY_OTHER;
-        rt->unsupported = "the model is a hybrid of attention and recurrent layers";
-    } else if (partial != full) {
-        rt->memory_kind = CAIRN__MEMORY_WINDOW;
-        rt->unsupported = "the model uses a sliding attention window";
-    } else {
-        rt->memory_kind = CAIRN__MEMORY_ATTENTION;
-    }
+    else
+        rt->memory_kind = partial != full ? CAIRN__MEMORY_WINDOW : CAIRN__MEMORY_ATTENTION;
 }
 
 static void describe(cairn__runtime *rt)

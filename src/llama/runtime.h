@@ -55,7 +55,7 @@ uint64_t cairn__runtime_model_bytes(const cairn__runtime *rt); /* size of all sh
 bool cairn__runtime_model_unchanged(const cairn__runtime *rt);
 CAIRN_MUST_USE cairn_status cairn__runtime_attach_store(cairn__runtime *rt, cairn_store *store,
                                                         const cairn_digest *weights, cairn_error *error);
-/* NULL when pages can be stored, else why not (also before attach). */
+/* NULL when the model's state can be stored, else why not; NULL before attach. */
 const char *cairn__runtime_unsupported(const cairn__runtime *rt);
 
 /* ---- facts [any thread] ---- */
@@ -118,6 +118,7 @@ typedef struct cairn__restored {
     uint64_t   bytes, elapsed_ns;
     cairn_miss miss;
     uint64_t   evicted_s; /* with CAIRN_MISS_EVICTED: how long ago */
+    uint32_t   shared; /* as in cairn_llama_restored */
 } cairn__restored;
 cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt, const int32_t *tokens,
                                    uint32_t n_tokens, uint32_t n_resident);

@@ -35,8 +35,7 @@ void cairn__runtime_cache_close(cairn__runtime *rt)
 
 const char *cairn__runtime_unsupported(const cairn__runtime *rt)
 {
-    const char *text = rt->cache ? cairn_llama_unsupported(rt->cache) : NULL;
-    return text ? text : rt->unsupported;
+    return rt->cache ? cairn_llama_unsupported(rt->cache) : NULL;
 }
 
 static bool set_salt(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt)
@@ -71,7 +70,7 @@ cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const cairn
         nothing.miss = CAIRN_MISS_IO;
         return nothing;
     }
-    cairn__restored result = {r.n_tokens, r.from_store, r.bytes, r.elapsed_ns, r.miss, r.evicted_s};
+    cairn__restored result = {r.n_tokens, r.from_store, r.bytes, r.elapsed_ns, r.miss, r.evicted_s, r.shared};
     if (!holds_as_promised(rt, seq, n_tokens, r.n_tokens)) {
         /* Read back, not believed: what is in doubt is computed again. */
         llama_memory_seq_rm(rt->memory, (llama_seq_id)seq, -1, -1);

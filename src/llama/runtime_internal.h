@@ -57,7 +57,6 @@ struct cairn__runtime {
     uint32_t                    n_ctx, n_batch, n_seq, n_vocab, patience_ms;
     char                        description[256];
     char                        warning[256];
-    const char                 *unsupported; /* known at open; the adapter may find more */
     struct cairn_llama         *cache;       /* NULL until attached */
 };
 

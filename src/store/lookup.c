@@ -33,6 +33,7 @@ typedef struct search {
     bool               has_checkpoint;
     cairn_miss         miss;      /* why it ended */
     uint64_t           evicted_s; /* how long ago the page that is missing was evicted, then */
+    uint32_t           reached;   /* the end before a checkpoint or the grid was asked for */
 } search;
 
 static cairn_miss miss_of(cairn_status status)
@@ -268,6 +269,7 @@ static cairn_status run(search *s)
         s->end = s->query->n_tokens;
     else
         status = walk(s);
+    s->reached = s->query->no_pages ? 0 : s->end;
     if (!status && s->query->needs_checkpoint)
         status = end_at_checkpoint(s);
     else
@@ -315,6 +317,7 @@ cairn_status cairn_store_lookup(cairn_store *store, const cairn_query *query, ca
     for (uint32_t i = 0; s.pin && i < s.pin->n_pages; i++)
         hit.stored_bytes += s.pin->pages[i]->file.header.payload_size;
     hit.has_checkpoint = s.has_checkpoint;
+    hit.reached_tokens = s.reached;
     hit.n_pages = s.pin ? s.pin->n_pages - s.has_checkpoint : 0;
     count(store, query, &hit);
     *ret_hit = hit;

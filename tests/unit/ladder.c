@@ -38,9 +38,9 @@ static void mandatory_marks_may_be_close(void **state)
 static void optional_ones_keep_their_distance_and_their_budget(void **state)
 {
     (void)state;
-    const uint32_t     marks[] = {700, 650, 100, 300, 500};
-    cairn__ladder_plan plan = {.n_tokens = 1000, .step = 100, .marks = marks, .n_marks = 5, .n_optional = 3};
-    EXPECT(&plan, 100, 300, 700, 999); /* 650 is too near to 700; then nothing is left */
+    const uint32_t     marks[] = {700, 715, 15, 100, 984, 300, 500};
+    cairn__ladder_plan plan = {.n_tokens = 1000, .step = 100, .marks = marks, .n_marks = 7, .n_optional = 3};
+    EXPECT(&plan, 100, 700, 984, 999); /* 15 and 715 save next to nothing; then no budget is left */
     plan.n_optional = 1;
     EXPECT(&plan, 700, 999);
     plan.n_optional = 0;
