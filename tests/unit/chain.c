@@ -25,6 +25,8 @@ static void exact_keys(void **state)
     assert_hex(k1.bytes, 32, "ce7ae71cac2c79b3faa94f737e068a9f80963e504f9de7706f13b548a275d5f6");
     assert_hex(cairn_chain_key(&id, &none, first, 3).bytes, 32,
                "ce7ae71cac2c79b3faa94f737e068a9f80963e504f9de7706f13b548a275d5f6");
+    assert_hex(cairn_checkpoint_key(&id, NULL, first, 3).bytes, 32,
+               "fa40329ca2a5da4ffdb9c3f39d3cdd349bd4d088f4082d211c96c05f3eda340c");
     assert_hex(k2.bytes, 32, "4b45121cb8cc8981f02a6add32023b95dcfbfcd84af957e891827b6d926a8250");
     assert_hex(cairn_chain_key(&id, &k2, many, 256).bytes, 32,
                "b7126d8154451122194145abb7c9958282d01ce2f6c9bcec28e279b06884b841");
