@@ -27,17 +27,6 @@ typedef struct setting {
     const char                 *salt;
 } setting;
 
-static const char *tiny_model(void)
-{
-    static char path[4096];
-    const char *given = getenv("CAIRN_TEST_ARCHS_DIR");
-    if (given && given[0])
-        snprintf(path, sizeof path, "%s/llama-dense.gguf", given);
-    else
-        snprintf(path, sizeof path, "%s/.cache/cairn-build/archs-1/llama-dense.gguf", getenv("HOME"));
-    return path;
-}
-
 static const char *in_dir(const char *name)
 {
     static char paths[4][4096];
@@ -49,7 +38,7 @@ static const char *in_dir(const char *name)
 
 static setting base(void)
 {
-    return (setting){.path = tiny_model(),
+    return (setting){.path = tiny_path("llama-dense"),
                      .model = llama_model_default_params(),
                      .context = context_params(&f16, N_CTX, PAGE)};
 }
@@ -106,7 +95,7 @@ static int set_up(void **state)
 {
     (void)state;
     init_llama();
-    if (!is_file(tiny_model()))
+    if (!is_file(tiny_path("llama-dense")))
         return 0;
     make_temp(dir, sizeof dir);
     tokens = make_tokens(N + 1, 128, 21);
@@ -133,7 +122,7 @@ static int tear_down(void **state)
 static void need_model(void)
 {
     if (!dir[0]) {
-        print_message("no model at %s: set CAIRN_TEST_ARCHS_DIR\n", tiny_model());
+        print_message("no model at %s: set CAIRN_TEST_ARCHS_DIR\n", tiny_path("llama-dense"));
         skip();
     }
 }
@@ -194,7 +183,7 @@ static void weights_and_paths(void **state)
     need_model();
     setting s = base();
     s.path = in_dir("moved.gguf");
-    copy_file(tiny_model(), s.path);
+    copy_file(tiny_path("llama-dense"), s.path);
     expect(&s, ""); /* same weights, other path */
     int     fd = open(s.path, O_RDWR);
     uint8_t byte;
@@ -327,7 +316,7 @@ static void rope_and_yarn(void **state)
 static void write_factor_model(const char *path)
 {
     struct ggml_context *tensors = NULL, *more = ggml_init((struct ggml_init_params){.mem_size = 1 << 20});
-    struct gguf_context *from = gguf_init_from_file(tiny_model(), (struct gguf_init_params){.ctx = &tensors});
+    struct gguf_context *from = gguf_init_from_file(tiny_path("llama-dense"), (struct gguf_init_params){.ctx = &tensors});
     struct gguf_context *to = gguf_init_empty();
     REQUIRE(from && more && to);
     gguf_set_kv(to, from);

@@ -76,8 +76,8 @@ MAYBE_UNUSED static bool is_file(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-/* One of the tiny models that test-llama-archs writes; the test is skipped without. */
-MAYBE_UNUSED static const char *tiny_model(const char *name)
+/* Where one of the tiny models that test-llama-archs writes should be. */
+MAYBE_UNUSED static const char *tiny_path(const char *name)
 {
     static char path[4096];
     const char *given = getenv("CAIRN_TEST_ARCHS_DIR");
@@ -85,8 +85,15 @@ MAYBE_UNUSED static const char *tiny_model(const char *name)
         snprintf(path, sizeof path, "%s/%s.gguf", given, name);
     else
         snprintf(path, sizeof path, "%s/.cache/cairn-build/archs-1/%s.gguf", getenv("HOME"), name);
+    return path;
+}
+
+/* The same; without the file the test is skipped. */
+MAYBE_UNUSED static const char *tiny_model(const char *name)
+{
+    const char *path = tiny_path(name);
     if (!is_file(path)) {
-        print_message("no model at %s\n", path);
+        print_message("no model at %s: set CAIRN_TEST_ARCHS_DIR\n", path);
         test_skip();
     }
     return path;

@@ -179,7 +179,7 @@ static void hostile_fields_are_refused(void **state)
         {8, 4, 0}, {8, 4, 2}, {8, 4, UINT32_MAX},                            /* version */
         {12, 4, 0x04030201}, {12, 4, 0},                                     /* byte order */
         {16, 4, 0}, {16, 4, HEADER_SIZE - 1}, {16, 4, HEADER_SIZE + 1}, {16, 4, UINT32_MAX}, /* header_size */
-        {20, 4, 0}, {20, 4, 2}, {20, 4, UINT32_MAX},                         /* kind; 2 is reserved */
+        {20, 4, 0}, {20, 4, 3}, {20, 4, UINT32_MAX},                         /* kind */
         {24, 4, 1}, {24, 4, UINT32_MAX},                                     /* codec */
         {28, 4, 1}, {28, 4, 2}, {28, 4, 3}, {48, 4, 1}, {76, 4, 1u << 31},    /* flags, salt */
         {196, 4, 1},                                                         /* must be zero */
@@ -244,7 +244,7 @@ static void encode_refuses(void **state)
     REFUSED(h.n_tokens = 4097);
     REFUSED(h.n_blocks = 0);
     REFUSED(h.n_blocks = 4097);
-    REFUSED(h.kind = CAIRN__PAGE_CHECKPOINT);
+    REFUSED(h.kind = (cairn__page_kind)3);
     REFUSED(h.codec = (cairn__page_codec)1);
     REFUSED(h.start = UINT32_MAX - N_TOKENS + 1);
     cairn__page_block large = {.size = (UINT64_C(1) << 30) + 1}, nothing = {.size = 0};

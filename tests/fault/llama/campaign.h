@@ -49,17 +49,6 @@ static uint32_t count_descriptors(void)
     return n;
 }
 
-static const char *tiny_model(void)
-{
-    static char path[4096];
-    const char *dir = getenv("CAIRN_TEST_ARCHS_DIR");
-    if (dir)
-        snprintf(path, sizeof path, "%s/llama-dense.gguf", dir);
-    else
-        snprintf(path, sizeof path, "%s/.cache/cairn-build/archs-1/llama-dense.gguf", getenv("HOME"));
-    return path;
-}
-
 static void forget(void)
 {
     llama_memory_clear(c.rt.memory, true);
@@ -110,9 +99,9 @@ static int set_up(void **state)
     if (access("/dev/shm", W_OK) == 0) /* in memory: the calls count, not the disk */
         setenv("TMPDIR", "/dev/shm", 0);
     init_llama();
-    if (!is_file(tiny_model()))
+    if (!is_file(tiny_path("llama-dense")))
         return 0;
-    c.rt = load(tiny_model());
+    c.rt = load(tiny_path("llama-dense"));
     open_context(&c.rt, context_params(&f16, 512, PAGE));
     c.tokens = make_tokens(N + 1, c.rt.n_vocab, SEED);
     c.logits = malloc(c.rt.n_vocab * sizeof *c.logits);
@@ -142,7 +131,7 @@ static int tear_down(void **state)
 static void need_model(void)
 {
     if (!c.rt.model) {
-        print_message("no model at %s: set CAIRN_TEST_ARCHS_DIR\n", tiny_model());
+        print_message("no model at %s: set CAIRN_TEST_ARCHS_DIR\n", tiny_path("llama-dense"));
         skip();
     }
 }
