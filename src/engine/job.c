@@ -90,6 +90,22 @@ static void watch_disk(cairn__engine *engine, cairn_miss miss)
     engine->disk_is_silent = silent;
 }
 
+/* An import needs cells that lie together; where idle sequences are in the way it is
+ * cheaper to restore those later than to compute this one now. */
+static cairn__restored restore_making_room(cairn__run *run)
+{
+    cairn__restored all = {.n_tokens = run->n_resident};
+    do {
+        cairn__restored r = cairn__seq_restore(run->engine->rt, run->seq, &run->request->job.salt, run->tokens,
+                                               run->n_prompt, all.n_tokens);
+        r.from_store = r.n_tokens < all.from_store + r.from_store ? r.n_tokens : all.from_store + r.from_store;
+        r.bytes += all.bytes;
+        r.elapsed_ns += all.elapsed_ns;
+        all = r;
+    } while (all.miss == CAIRN_MISS_NO_ROOM && cairn__resident_evict(run->engine, run->seq));
+    return all;
+}
+
 static cairn__restored restore(cairn__run *run)
 {
     cairn__engine  *engine = run->engine;
@@ -103,7 +119,7 @@ static cairn__restored restore(cairn__run *run)
     r.miss = why;
     if (why)
         return r;
-    r = cairn__seq_restore(engine->rt, run->seq, &run->request->job.salt, run->tokens, run->n_prompt, run->n_resident);
+    r = restore_making_room(run);
     watch_disk(engine, r.miss);
     cairn__restore_estimate_add(&engine->restore_estimate, r.from_store, r.bytes, r.elapsed_ns);
     return r;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define WRITER_MS 500u /* a batch and its syncs on a slow disk; a prefill takes longer */
+
 struct cairn__fetch_task {
     cairn__task       task; /* first: the pool hands it back */
     cairn__fetch_run *run;
@@ -109,6 +111,10 @@ static void look_up(cairn__task *task)
                                .no_pages = fetch->cache->layout == NULL,
                                .page_found = page_found,
                                .page_found_ctx = fetch};
+    /* A sequence that can't be cut is restored even for the prompt it has just
+     * answered, whose checkpoints may be on their way to the disk. */
+    if (fetch->cache->partial)
+        (void)!cairn_store_flush(fetch->cache->store, WRITER_MS);
     if (cairn_store_lookup(fetch->cache->store, &query, &hit, &fetch->pin)) {
         fetch->miss = CAIRN_MISS_IO;
         return;
