@@ -27,6 +27,7 @@ typedef struct one_identity {
     cairn__verify_space space;
     bool                bad; /* the text */
     pages               all;
+    bool                has_pages; /* not checkpoints alone */
 } one_identity;
 
 /* ---- the text ---- */
@@ -222,8 +223,8 @@ static void look_for_parent(one_identity *id, const cairn__verify_page *page)
     cairn__file_info          info;
     cairn_key                 key = {{0}};
     const cairn__verify_page *parent = parent_of(&id->all, page);
-    if (memcmp(page->name.parent, first, sizeof(first)) == 0)
-        return;
+    if (memcmp(page->name.parent, first, sizeof(first)) == 0 || (page->name.is_checkpoint && !id->has_pages))
+        return; /* recurrent models have checkpoints alone */
     bool follows = parent && (page->sealed || parent->start + parent->name.n_tokens == page->start);
     if (follows || (!parent && id->v->began_ns - page->mtime_ns < ORPHAN_AGE_NS))
         return;
@@ -253,6 +254,8 @@ void cairn__verify_identity(cairn__verifier *v, int pages_fd, const char *name)
     snprintf(v->folder, sizeof(v->folder), "%s/%s/", CAIRN__ROOT_PAGES, name);
     look_inside(&id);
     qsort(id.all.pages, id.all.n, sizeof(*id.all.pages), by_key);
+    for (size_t i = 0; i < id.all.n; i++)
+        id.has_pages = id.has_pages || !id.all.pages[i].name.is_checkpoint;
     for (size_t i = 0; i < id.all.n && !v->status; i++)
         look_for_parent(&id, &id.all.pages[i]);
     free(id.all.pages);

@@ -39,31 +39,50 @@ static const char *compare(const cairn__page_header *h, const cairn__page_name *
     char                   is[CAIRN__PAGE_NAME_SIZE], should[CAIRN__PAGE_NAME_SIZE];
     for (uint32_t i = 0; i < h->n_tokens; i++)
         tokens[i] = cairn__page_token(h, i);
-    cairn_key key = cairn_chain_key(&h->identity, &h->parent, tokens, h->n_tokens);
+    const bool is_checkpoint = h->kind == CAIRN__PAGE_CHECKPOINT;
+    cairn_key  key = (is_checkpoint ? cairn_checkpoint_key : cairn_chain_key)(&h->identity, &h->parent, tokens, h->n_tokens);
     if (memcmp(&key, &h->key, sizeof(key)) != 0)
         return "its key is not that of its tokens";
     if ((h->start == 0) != (memcmp(&h->parent, &first, sizeof(first)) == 0))
         return "its position does not fit its parent";
     cairn__page_name own = cairn__page_name_of(&h->identity, &h->key, &h->parent, tokens, h->n_tokens);
+    own.is_checkpoint = is_checkpoint;
     cairn__page_name_format(name, is);
     cairn__page_name_format(&own, should);
     return strcmp(is, should) == 0 ? NULL : "its name is not that of its tokens";
+}
+
+/* The first block of a checkpoint: all tokens up to its end, the header's the last. */
+static const char *compare_prefix(const cairn__page_header *h, const uint8_t *data, size_t size)
+{
+    const size_t tail = (size_t)h->n_tokens * 4, whole = ((size_t)h->start + h->n_tokens) * 4;
+    if (size != whole)
+        return "its tokens are not all there";
+    for (uint32_t i = 0; i < h->n_tokens; i++) {
+        int32_t token = cairn__page_token(h, i);
+        if (memcmp(data + whole - tail + 4 * (size_t)i, &token, 4) != 0)
+            return "its first block does not end with its tokens";
+    }
+    return NULL;
 }
 
 /* NULL: all is well. CAIRN_EIO in *ret_status: can't be told. */
 static const char *read_blocks(cairn__verifier *v, const cairn__root *root, const cairn__page_file *file,
                                cairn_status *ret_status)
 {
-    for (uint32_t i = 0; i < file->header.n_blocks && !*ret_status; i++) {
+    const char *what = NULL;
+    for (uint32_t i = 0; i < file->header.n_blocks && !*ret_status && !what; i++) {
         size_t   size = (size_t)file->block_size[i];
         uint8_t *data = malloc(size ? size : 1);
         *ret_status = data ? cairn__page_file_read(root, file, i, data) : CAIRN_ENOMEM;
         if (*ret_status == CAIRN_OK)
             v->result.read_bytes += size;
+        if (*ret_status == CAIRN_OK && i == 0 && file->header.kind == CAIRN__PAGE_CHECKPOINT)
+            what = compare_prefix(&file->header, data, size);
         free(data);
     }
     if (*ret_status != CAIRN_ECORRUPT)
-        return NULL;
+        return what;
     *ret_status = CAIRN_OK;
     return "a block is not what was stored";
 }
