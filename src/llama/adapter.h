@@ -43,6 +43,7 @@ typedef struct cairn__track {
     uint32_t   n_stored; /* leading pages known to be in the store or queued */
     uint64_t   mark_ns;  /* when the last call for this sequence ended, 0: no such call */
     uint32_t   mark_tokens;
+    uint32_t   checkpoint_tokens; /* where the last checkpoint was taken or restored */
     uint64_t   ns_per_token; /* in the last stretch of prefill, 0: unknown */
 
     bool             salted; /* by cairn_llama_set_salt(); else the cache's namespace holds */

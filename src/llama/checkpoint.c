@@ -23,6 +23,10 @@ static cairn_page describe(const cairn_llama *cache, llama_seq_id seq, const lla
     page.parent = before > 0 ? cache->tracks[seq].keys[before - 1] : none;
     page.n_tokens = n_tokens - page.start;
     page.tokens = tokens + page.start;
+    /* What it saves: the tokens since the one before it. */
+    const cairn__track *track = &cache->tracks[seq];
+    if (n_tokens > track->checkpoint_tokens)
+        page.prefill_ns = track->ns_per_token * (n_tokens - track->checkpoint_tokens);
     page.key = cairn_checkpoint_key(&cairn__namespace_of(cache, seq)->seed, &page.parent, page.tokens, page.n_tokens);
     return page;
 }
@@ -84,6 +88,7 @@ bool cairn_llama_checkpoint(cairn_llama *cache, llama_seq_id seq, const llama_to
     if (memory)
         stored = store(cache, seq, tokens, n_tokens, memory, size);
     cache->checkpoints_given_up += !stored;
+    cache->tracks[seq].checkpoint_tokens = n_tokens;
     return true;
 }
 

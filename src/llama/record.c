@@ -99,7 +99,7 @@ void cairn__track_restored(cairn_llama *cache, llama_seq_id seq, uint32_t n_toke
     const uint32_t found = n_tokens / cache->page_tokens;
     if (track->n_stored > found)
         track->n_stored = found;
-    track->mark_tokens = n_tokens;
+    track->mark_tokens = track->checkpoint_tokens = n_tokens;
     track->mark_ns = cairn__monotonic_ns();
 }
 

@@ -122,6 +122,8 @@ static bool see_page(void *ctx, const cairn__scan_page *page)
     cairn__page_use         use = cairn__page_use_of(page->info->mtime_ns);
     cairn__forest_identity *id = &ev->identities[identity];
     id->n_pages++;
+    id->has_checkpoints = id->has_checkpoints || page->name->is_checkpoint;
+    id->has_others = id->has_others || !page->name->is_checkpoint;
     id->used_s = use.used_s > id->used_s ? use.used_s : id->used_s;
     ev->nodes[ev->n_nodes++] = (cairn__node){.name = *page->name,
                                              .identity = identity,
@@ -181,18 +183,38 @@ static bool link_nodes(cairn__evictor *ev, int64_t now_s)
         return false;
     for (uint32_t i = 0; i < ev->n_nodes; i++) {
         cairn__node *n = &ev->nodes[i];
-        if (memcmp(n->name.parent, first, sizeof(first)) == 0)
+        cairn__forest_identity *id = &ev->identities[n->identity];
+        if (memcmp(n->name.parent, first, sizeof(first)) == 0) {
+            id->leads_on = id->leads_on || n->name.is_checkpoint;
             continue;
+        }
         n->parent = find_node(ev, table, mask, n->identity, n->name.parent);
         if (n->parent == i) /* its own parent: no hash is, so somebody made it up */
             n->parent = CAIRN__NO_NODE;
-        if (n->parent != CAIRN__NO_NODE)
+        if (n->parent != CAIRN__NO_NODE) {
             ev->nodes[n->parent].n_children++;
-        else
+            ev->nodes[n->parent].leads_on = ev->nodes[n->parent].leads_on || n->name.is_checkpoint;
+        } else if (!n->name.is_checkpoint || id->has_others) { /* else a model without pages */
             n->orphan = now_s - n->used_s >= ORPHAN_AGE_S;
+        }
     }
     free(table);
     return true;
+}
+
+/* Where there are checkpoints a page serves only those that lie behind it or in it;
+ * the last page of a branch without any is of no use. Not while it is new: the
+ * checkpoint may be on its way. */
+static void find_useless(cairn__evictor *ev, int64_t now_s)
+{
+    for (uint32_t i = 0; i < ev->n_nodes; i++) {
+        cairn__node                  *n = &ev->nodes[i];
+        const cairn__forest_identity *id = &ev->identities[n->identity];
+        bool leads_on = n->parent == CAIRN__NO_NODE ? id->leads_on : ev->nodes[n->parent].leads_on;
+        if (id->has_checkpoints && !n->name.is_checkpoint && n->n_children == 0 && !leads_on &&
+            now_s - n->used_s >= ORPHAN_AGE_S)
+            n->orphan = true;
+    }
 }
 
 enum { UNKNOWN, CLIMBING, REACHED, LOST }; /* of cairn__node.reach */
@@ -359,6 +381,7 @@ cairn__evictor *cairn__forest_build(cairn_store *store)
         return NULL;
     }
     find_lost(ev);
+    find_useless(ev, now_s);
     pass_use_up(ev);
     find_stale(store, ev, now_s);
     ev->restore_ps = cairn__restore_price(store);

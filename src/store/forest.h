@@ -12,7 +12,8 @@ typedef struct cairn__node {
     uint32_t         identity; /* index */
     uint32_t         parent;   /* index, or CAIRN__NO_NODE: first page, or orphan */
     uint32_t         n_children;
-    bool             orphan; /* can't be reached: it, or one before it, has lost its parent */
+    bool             leads_on; /* a checkpoint lies behind it */
+    bool             orphan; /* of no use: it, or one before it, has lost its parent, or no checkpoint needs it */
     uint8_t          reach;  /* forest.c's, while it finds that out */
     bool             unused; /* since it was stored, and so are all behind it */
     uint64_t         disk_bytes, prefill_ns;
@@ -23,7 +24,9 @@ typedef struct cairn__node {
 typedef struct cairn__forest_identity {
     char     text[CAIRN__IDENTITY_NAME_SIZE];
     bool     stale;   /* nobody has opened it for long */
-    uint32_t n_pages; /* that are left */
+    uint32_t n_pages; /* that are left, checkpoints included */
+    bool     has_checkpoints, has_others;
+    bool     leads_on; /* a checkpoint lies in its first page */
     int64_t  used_s;  /* of its newest page, or when it was opened */
 } cairn__forest_identity;
 

@@ -212,6 +212,8 @@ void cairn_pin_release(cairn_pin *pin)
     measure(pin);
     if (pin->n_pages > 0)
         touch(pin->pages[pin->n_pages - 1]);
+    if (pin->n_pages > 1 && pin->pages[pin->n_pages - 1]->file.header.kind == CAIRN__PAGE_CHECKPOINT)
+        touch(pin->pages[pin->n_pages - 2]); /* the page that it ends in is not its parent */
     pthread_mutex_lock(&store->lock);
     if (pin->prev)
         pin->prev->next = pin->next;

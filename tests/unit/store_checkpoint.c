@@ -2,7 +2,10 @@
  * first, and a miss where none is left - with plain and with sealed files. */
 #include "store_testing.h"
 
+#include "store/tool.h"
+
 #include <ftw.h>
+#include <utime.h>
 
 #define P 16u
 #define N (6 * P)
@@ -287,6 +290,42 @@ static void every_changed_byte(void **state)
     }
 }
 
+static int make_old(const char *path, const struct stat *st, int type)
+{
+    struct utimbuf old = {st->st_mtime - 3600, st->st_mtime - 3600};
+    return type == FTW_F ? utime(path, &old) : 0;
+}
+
+/* Evicts at least one byte: one file. */
+static void prune_one(fixture *f)
+{
+    cairn_store       *store;
+    cairn_error        error;
+    cairn__tool_result r;
+    assert_int_equal(cairn__tool_open(f->root, true, &store, &error), CAIRN_OK);
+    uint64_t used = test_stats(store).used_bytes;
+    assert_int_equal(cairn__tool_prune(store, used - 1, &r), CAIRN_OK);
+    assert_int_equal(r.n_pages, 1);
+    cairn_store_close(store);
+}
+
+/* Pages that no checkpoint needs go before a checkpoint, and before those it needs. */
+static void what_no_checkpoint_needs_goes_first(void **state)
+{
+    fixture *f = *state;
+    test_store(f->store, f->id, f->t, N);
+    put_at(f, f->t, 2 * P);
+    put_at(f, f->t, 2 * P + 1);
+    cairn_store_close(f->store);
+    assert_int_equal(ftw(f->root, make_old, 8), 0);
+    for (uint32_t left = N / P; left > 3; left--) {
+        prune_one(f);
+        assert_int_equal(test_tree_of(f->root).n_pages, left - 1);
+    }
+    f->store = test_open(f->root, UINT64_C(1) << 30, P);
+    expect(f, f->t, N, 2 * P + 1, CAIRN_MISS_NEVER_SEEN);
+}
+
 int main(void)
 {
 #define BOTH(test) cmocka_unit_test_setup_teardown(test, setup, teardown), \
@@ -294,7 +333,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         BOTH(the_deepest_one_at_or_before_the_end), BOTH(only_behind_the_same_tokens),
         BOTH(a_lie_about_the_first_tokens_is_found), BOTH(what_is_no_checkpoint_is_refused),
-        BOTH(on_a_grid), BOTH(behind_what_is_resident), BOTH(without_pages), BOTH(every_changed_byte),
+        BOTH(on_a_grid), BOTH(what_no_checkpoint_needs_goes_first), BOTH(behind_what_is_resident), BOTH(without_pages), BOTH(every_changed_byte),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
