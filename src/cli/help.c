@@ -43,7 +43,7 @@ static const char SERVE[] =
     "model\n"
     "  -c, --ctx N               tokens in the context (default: the model's, at most 32768)\n"
     "      --batch N             tokens per step of a prefill (default 512)\n"
-    "      --sequences N         conversations kept in memory (default 4)\n"
+    "      --sequences N         conversations kept in memory (default 4; models with windows 2)\n"
     "  -t, --threads N           (default: all cores)\n"
     "      --gpu-layers N        layers on the GPU (default: all)\n"
     "      --flash-attn MODE     on, off or auto (default auto)\n"

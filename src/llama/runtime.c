@@ -82,6 +82,12 @@ static cairn_status load_model(cairn__runtime *rt, const cairn__runtime_options 
     return cairn__runtime_fail(error, CAIRN_EINVAL, "cannot load the model %.100s: %s", options->model_path, line);
 }
 
+/* A window's cache has its size once for each sequence. */
+static uint32_t default_sequences(const cairn__runtime *rt)
+{
+    return llama_model_n_swa(rt->model) > 0 ? 2 : SEQ_DEFAULT;
+}
+
 static cairn_status check_model(const cairn__runtime *rt, const char *path, cairn_error *error)
 {
     if (!llama_model_has_decoder(rt->model) || llama_model_has_encoder(rt->model))
@@ -106,7 +112,7 @@ static void fill_context_params(cairn__runtime *rt, const cairn__runtime_options
                  n_ctx, trained);
     uint32_t n_batch = options->n_batch ? options->n_batch : CAIRN__BATCH_DEFAULT;
     /* One resident sequence is all that the reproducible mode allows to hold cells. */
-    rt->n_seq = options->reproducible ? 1 : options->n_seq ? options->n_seq : SEQ_DEFAULT;
+    rt->n_seq = options->reproducible ? 1 : options->n_seq ? options->n_seq : default_sequences(rt);
 
     struct llama_context_params p = llama_context_default_params();
     p.n_ctx = n_ctx;

@@ -25,7 +25,7 @@ typedef struct cairn__runtime_options { /* zero value = defaults */
     const char    *model_path;
     uint32_t       n_ctx;        /* tokens in all sequences together; 0: the model's, at most 32,768 */
     uint32_t       n_batch;      /* tokens per decode call = per ubatch; 0: 512 */
-    uint32_t       n_seq;        /* resident sequences, beside one scratch sequence; 0: 4 */
+    uint32_t       n_seq;        /* resident sequences, beside one scratch sequence; 0: 4, with windows 2 */
     int32_t        n_threads;    /* 0: cores */
     int32_t        n_gpu_layers; /* -1: all */
     int            flash_attn;   /* -1 off, 0 auto, 1 on */
