@@ -179,6 +179,38 @@ static void test_formats(void **state)
                  "{\"name\":\"sub\"}}}", "tool_choice: no tool has the name that it asks for");
 }
 
+/* The text of the prompt up to a part; a part that is not known is 0. */
+static void part_is(const char *prompt, size_t part, const char *end)
+{
+    size_t n = strlen(end);
+    assert_true(part >= n && part <= strlen(prompt));
+    if (strncmp(prompt + part - n, end, n) != 0)
+        fail_msg("part ends with '%.*s', not with '%s'", (int)n, prompt + part - n, end);
+}
+
+static void test_parts(void **state)
+{
+    static const char request[] = "{\"messages\":[{\"role\":\"system\",\"content\":\"Be brief.\"}," USER
+                                  ",{\"role\":\"assistant\",\"content\":\"yes\"},{\"role\":\"user\",\"content\":\"go\"},"
+                                  "{\"role\":\"assistant\",\"content\":\"done\"}]}";
+    cairn__chat       *chat;
+    cairn_error        error = {{0}};
+    cairn__chat_parts  parts;
+    cairn__chat_prompt prompt = render(NULL, request, NULL);
+    (void)state;
+    assert_int_equal(cairn__chat_create(rt, NULL, &chat, &error), CAIRN_OK);
+    assert_int_equal(cairn__chat_find_parts(chat, request, prompt.prompt, &parts, &error), CAIRN_OK);
+    assert_int_equal(parts.n_fork, 2);
+    part_is(prompt.prompt, parts.fork[0], "assistant\ndone<|im_end|>\n");
+    part_is(prompt.prompt, parts.fork[1], "user\ngo<|im_end|>\n");
+    assert_int_equal(parts.n_end, 2);
+    part_is(prompt.prompt, parts.end[0], "Be brief.<|im_end|>\n<|im_start|>user\n");
+    part_is(prompt.prompt, parts.end[1], "user\nhi<|im_end|>\n");
+    assert_int_equal(cairn__chat_find_parts(chat, "{", prompt.prompt, &parts, &error), CAIRN_EINVAL);
+    cairn__chat_destroy(chat);
+    cairn__chat_prompt_done(&prompt);
+}
+
 static void test_bad_templates(void **state)
 {
     cairn__chat *chat;
@@ -199,6 +231,7 @@ int main(void)
         cmocka_unit_test(test_strict_templates_get_their_order),
         cmocka_unit_test(test_reading_calls_back),
         cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_parts),
         cmocka_unit_test(test_bad_templates),
     };
     return test_exit_code(cmocka_run_group_tests(tests, open_model, close_model));
