@@ -69,7 +69,9 @@ cairn_status cairn_identity_copy(const cairn_identity *from, cairn_identity **re
         return CAIRN_ENOMEM;
     }
     memcpy(text, from->text, from->size + 1);
-    *identity = (cairn_identity){text, from->size, from->capacity};
+    identity->text = text;
+    identity->size = from->size;
+    identity->capacity = from->capacity;
     *ret_copy = identity;
     return CAIRN_OK;
 }

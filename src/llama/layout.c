@@ -144,7 +144,7 @@ static void add_block(cairn__layout *layout, uint32_t section, int32_t segment, 
 
 static cairn_status list_blocks(cairn__layout *layout)
 {
-    layout->blocks = calloc((size_t)layout->n_segments + layout->n_sections, sizeof *layout->blocks);
+    layout->blocks = calloc((size_t)layout->n_segments + layout->n_sections + 1, sizeof *layout->blocks);
     if (!layout->blocks)
         return CAIRN_ENOMEM;
     for (uint32_t s = 0; s < layout->n_sections; s++) {
