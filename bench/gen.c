@@ -6,24 +6,25 @@
  *     kv24          22.5 KiB of f16 KV per token (30 layers, 3 KV heads of 64), next to no compute
  *     kv147         144 KiB of f16 KV per token (36 layers, 8 KV heads of 128), next to no compute
  *     qwen3-8b      the shape of Qwen3-8B: 36 layers, 4096 wide, 32 heads, 8 KV heads of 128
+ *     dense, window, hybrid   6 layers, 256 wide, for tests: attention everywhere; windows
+ *                   of 256 in two layers of three; Mamba 2 in two layers of three
+ *     rwkv6, rwkv7  3 layers, 128 wide, for tests
  *
  * With --vocab the tokenizer and the chat template come from that file, so that
  * text goes in and out; without it the model has token ids alone. Default type:
- * f16 for the small ones, q4_0 for qwen3-8b (4.6 GB instead of 16.4: what is
+ * f16 for the small ones (rwkv: f32), q4_0 for qwen3-8b (4.6 GB instead of 16.4: what is
  * measured is KV, and a smaller file is written, hashed and loaded faster).
  *
  * Every 4 MiB of a tensor are filled from a generator seeded by (seed, tensor,
  * piece) and written at their place by any thread, so the file does not depend
- * on the number of threads and is never held in memory. Weights are scaled by
- * 1/sqrt(inputs), which keeps activations near 1 through all layers; quantized
- * blocks are drawn directly, with the sign of the scale at random because the
- * integers of a q4_0 block are not centred on 0. */
+ * on the number of threads and is never held in memory. Quantized blocks are drawn
+ * directly, with the sign of the scale at random because the integers of a q4_0
+ * block are not centred on 0. gen_models.c says which tensors a kind has. */
+#include "gen.h"
 #include "util.h"
 
 #include <fcntl.h>
 #include <getopt.h>
-#include <gguf.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -36,27 +37,15 @@
 #define MAX_TENSORS 1024
 #define MAX_THREADS 64
 
-typedef struct shape {
-    const char    *name;
-    int64_t        n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_vocab;
-    enum ggml_type type;
-    bool           output; /* own output matrix; else the embedding's */
-} shape;
-
-static const shape SHAPES[] = {
-    {"kv24", 30, 256, 9, 3, 64, 256, 4096, GGML_TYPE_F16, false},
-    {"kv147", 36, 256, 8, 8, 128, 256, 4096, GGML_TYPE_F16, false},
-    {"qwen3-8b", 36, 4096, 32, 8, 128, 12288, 151936, GGML_TYPE_Q4_0, true},
-};
-
 typedef struct tensor {
     char           name[GGML_MAX_NAME];
     enum ggml_type type;
-    float          scale;        /* standard deviation; 0: a norm, all ones */
+    gen_numbers    numbers;
     size_t         size, offset; /* bytes; offset in the file */
 } tensor;
 
-typedef struct model {
+struct gen_model {
+    const char          *architecture;
     struct gguf_context *gguf;
     struct ggml_context *ggml;
     tensor               tensors[MAX_TENSORS];
@@ -65,7 +54,7 @@ typedef struct model {
     int                  fd;
     atomic_uint          next_tensor;
     atomic_bool          failed;
-} model;
+};
 
 /* ---- random numbers ---- */
 
@@ -107,7 +96,9 @@ static void fill_plain(const tensor *t, uint64_t *state, void *out, size_t size)
 {
     size_t n = size / ggml_type_size(t->type);
     for (size_t i = 0; i < n; i++) {
-        float v = t->scale == 0 ? 1.0f : normal(state) * t->scale;
+        float v = t->numbers.mean;
+        if (t->numbers.scale != 0)
+            v += normal(state) * t->numbers.scale;
         if (t->type == GGML_TYPE_F32)
             ((float *)out)[i] = v;
         else
@@ -120,7 +111,7 @@ static void fill_plain(const tensor *t, uint64_t *state, void *out, size_t size)
 static void fill_blocks(const tensor *t, uint64_t *state, uint8_t *out, size_t size)
 {
     size_t block = ggml_type_size(t->type);
-    float  scale = t->scale / (t->type == GGML_TYPE_Q8_0 ? 73.9f : 4.61f);
+    float  scale = t->numbers.scale / (t->type == GGML_TYPE_Q8_0 ? 73.9f : 4.61f);
     for (size_t at = 0; at < size; at += block) {
         uint64_t    r = next(state);
         ggml_fp16_t d = ggml_fp32_to_fp16(r & 1 ? scale : -scale);
@@ -147,7 +138,7 @@ static bool write_at(int fd, const uint8_t *data, size_t size, size_t offset)
 
 static void *fill_thread(void *ctx)
 {
-    model   *m = ctx;
+    gen_model   *m = ctx;
     uint8_t *buffer = malloc(PIECE);
     for (uint32_t i; buffer && !m->failed && (i = atomic_fetch_add(&m->next_tensor, 1)) < m->n_tensors;) {
         const tensor *t = &m->tensors[i];
@@ -171,9 +162,12 @@ static void *fill_thread(void *ctx)
 
 /* ---- describing ---- */
 
-static void add(model *m, const char *name, enum ggml_type type, int64_t ne0, int64_t ne1, float scale)
+void gen_tensor(gen_model *m, const char *name, enum ggml_type type, const int64_t ne[4], gen_numbers numbers)
 {
-    struct ggml_tensor *g = ne1 ? ggml_new_tensor_2d(m->ggml, type, ne0, ne1) : ggml_new_tensor_1d(m->ggml, type, ne0);
+    int n_dims = 1;
+    while (n_dims < 4 && ne[n_dims] > 0)
+        n_dims++;
+    struct ggml_tensor *g = ggml_new_tensor(m->ggml, type, n_dims, ne);
     if (m->n_tensors == MAX_TENSORS || !g)
         bench_die("too many tensors");
     ggml_set_name(g, name);
@@ -182,63 +176,33 @@ static void add(model *m, const char *name, enum ggml_type type, int64_t ne0, in
     snprintf(t->name, sizeof t->name, "%s", name);
     t->type = type;
     t->size = ggml_nbytes(g);
-    t->scale = scale;
+    t->numbers = numbers;
 }
 
-static void add_weight(model *m, int layer, const char *part, enum ggml_type type, int64_t in, int64_t out)
+static const char *full_key(const gen_model *m, const char *key)
 {
-    char name[GGML_MAX_NAME];
-    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
-    add(m, name, type, in, out, 1.0f / sqrtf((float)in));
+    static char full[200];
+    snprintf(full, sizeof full, "%s.%s", m->architecture, key);
+    return full;
 }
 
-static void add_norm(model *m, int layer, const char *part, int64_t n)
+void gen_key_u32(gen_model *m, const char *key, uint32_t value)
 {
-    char name[GGML_MAX_NAME];
-    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
-    add(m, name, GGML_TYPE_F32, n, 0, 0);
+    gguf_set_val_u32(m->gguf, full_key(m, key), value);
 }
 
-static void describe_layer(model *m, const shape *s, int layer)
+void gen_key_f32(gen_model *m, const char *key, float value)
 {
-    int64_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
-    add_norm(m, layer, "attn_norm", s->n_embd);
-    add_weight(m, layer, "attn_q", s->type, s->n_embd, q);
-    add_weight(m, layer, "attn_k", s->type, s->n_embd, kv);
-    add_weight(m, layer, "attn_v", s->type, s->n_embd, kv);
-    add_weight(m, layer, "attn_output", s->type, q, s->n_embd);
-    add_norm(m, layer, "attn_q_norm", s->head_dim);
-    add_norm(m, layer, "attn_k_norm", s->head_dim);
-    add_norm(m, layer, "ffn_norm", s->n_embd);
-    add_weight(m, layer, "ffn_gate", s->type, s->n_embd, s->n_ff);
-    add_weight(m, layer, "ffn_up", s->type, s->n_embd, s->n_ff);
-    add_weight(m, layer, "ffn_down", s->type, s->n_ff, s->n_embd);
+    gguf_set_val_f32(m->gguf, full_key(m, key), value);
 }
 
-static void describe(model *m, const shape *s, int64_t n_vocab)
+void gen_key_i32s(gen_model *m, const char *key, const int32_t *values, int64_t n)
 {
-    gguf_set_val_str(m->gguf, "general.architecture", "qwen3");
-    gguf_set_val_str(m->gguf, "general.name", s->name);
-    gguf_set_val_u32(m->gguf, "qwen3.context_length", 40960);
-    gguf_set_val_u32(m->gguf, "qwen3.embedding_length", (uint32_t)s->n_embd);
-    gguf_set_val_u32(m->gguf, "qwen3.block_count", (uint32_t)s->n_layers);
-    gguf_set_val_u32(m->gguf, "qwen3.feed_forward_length", (uint32_t)s->n_ff);
-    gguf_set_val_u32(m->gguf, "qwen3.attention.head_count", (uint32_t)s->n_heads);
-    gguf_set_val_u32(m->gguf, "qwen3.attention.head_count_kv", (uint32_t)s->n_kv_heads);
-    gguf_set_val_u32(m->gguf, "qwen3.attention.key_length", (uint32_t)s->head_dim);
-    gguf_set_val_u32(m->gguf, "qwen3.attention.value_length", (uint32_t)s->head_dim);
-    gguf_set_val_f32(m->gguf, "qwen3.attention.layer_norm_rms_epsilon", 1e-6f);
-    gguf_set_val_f32(m->gguf, "qwen3.rope.freq_base", 1000000.0f);
-    add(m, "token_embd.weight", s->type, s->n_embd, n_vocab, 1.0f);
-    add(m, "output_norm.weight", GGML_TYPE_F32, s->n_embd, 0, 0);
-    if (s->output)
-        add(m, "output.weight", s->type, s->n_embd, n_vocab, 1.0f / sqrtf((float)s->n_embd));
-    for (int layer = 0; layer < s->n_layers; layer++)
-        describe_layer(m, s, layer);
+    gguf_set_arr_data(m->gguf, full_key(m, key), GGUF_TYPE_INT32, values, (size_t)n);
 }
 
-/* Copies the tokenizer's keys; returns the number of tokens. */
-static int64_t copy_vocab(model *m, const char *path)
+/* Copies the tokenizer's keys, before there are others; returns the number of tokens. */
+static int64_t copy_vocab(gen_model *m, const char *path)
 {
     struct gguf_context *from = gguf_init_from_file(path, (struct gguf_init_params){.no_alloc = true, .ctx = NULL});
     if (!from)
@@ -254,7 +218,7 @@ static int64_t copy_vocab(model *m, const char *path)
     return (int64_t)gguf_get_arr_n(m->gguf, key);
 }
 
-static void write_model(model *m, const char *path)
+static void write_model(gen_model *m, const char *path)
 {
     size_t    meta = gguf_get_meta_size(m->gguf), end = meta;
     uint8_t  *header = malloc(meta);
@@ -282,14 +246,6 @@ static void write_model(model *m, const char *path)
     free(header);
 }
 
-static const shape *find_shape(const char *name)
-{
-    for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++)
-        if (strcmp(SHAPES[i].name, name) == 0)
-            return &SHAPES[i];
-    bench_die("no such kind: %s (kv24, kv147, qwen3-8b)", name);
-}
-
 static enum ggml_type parse_type(const char *name)
 {
     return strcmp(name, "f16") == 0    ? GGML_TYPE_F16
@@ -304,7 +260,7 @@ int main(int argc, char **argv)
                                             {"type", required_argument, NULL, 't'},
                                             {"seed", required_argument, NULL, 's'},
                                             {NULL, 0, NULL, 0}};
-    static model               m;
+    static gen_model           m;
     const char                *vocab = NULL, *type = NULL;
     double                     start = bench_now_ms();
     m.seed = 1;
@@ -323,25 +279,28 @@ int main(int argc, char **argv)
             return 2;
         }
     if (argc - optind != 2) {
-        fputs("usage: bench_gen kv24|kv147|qwen3-8b OUT.gguf [--vocab MODEL.gguf] [--type f16|q8_0|q4_0] [--seed N]\n",
-              stderr);
+        fprintf(stderr, "usage: bench_gen KIND OUT.gguf [--vocab MODEL.gguf] [--type f16|q8_0|q4_0] [--seed N]\n"
+                        "kinds: %s\n", gen_kind_names());
         return 2;
     }
-    shape s = *find_shape(argv[optind]);
+    gen_kind k = *gen_find_kind(argv[optind]);
     if (type)
-        s.type = parse_type(type);
+        k.type = parse_type(type);
+    m.architecture = k.architecture;
     m.gguf = gguf_init_empty();
     m.ggml = ggml_init((struct ggml_init_params){.mem_size = MAX_TENSORS * ggml_tensor_overhead(), .no_alloc = true});
     if (vocab) {
-        s.n_vocab = copy_vocab(&m, vocab);
+        k.n_vocab = copy_vocab(&m, vocab);
     } else {
         gguf_set_val_str(m.gguf, "tokenizer.ggml.model", "none");
-        gguf_set_val_u32(m.gguf, "qwen3.vocab_size", (uint32_t)s.n_vocab);
+        gen_key_u32(&m, "vocab_size", (uint32_t)k.n_vocab);
     }
-    describe(&m, &s, s.n_vocab);
+    gguf_set_val_str(m.gguf, "general.architecture", k.architecture);
+    gguf_set_val_str(m.gguf, "general.name", k.name);
+    k.describe(&m, &k);
     write_model(&m, argv[optind + 1]);
-    bench_note("%s: %s, %s, %lld tokens, %u tensors, %.1f s", argv[optind + 1], s.name, ggml_type_name(s.type),
-               (long long)s.n_vocab, m.n_tensors, (bench_now_ms() - start) / 1e3);
+    bench_note("%s: %s, %s, %lld tokens, %u tensors, %.1f s", argv[optind + 1], k.name, ggml_type_name(k.type),
+               (long long)k.n_vocab, m.n_tensors, (bench_now_ms() - start) / 1e3);
     gguf_free(m.gguf);
     ggml_free(m.ggml);
     return 0;

@@ -1,5 +1,5 @@
 /* Every architecture that llama.cpp knows, as the tiny random models that its
- * own test-llama-archs writes (127 of them): what is restored in a fresh process
+ * own test-llama-archs writes (127 of them), and four of bench_gen: what is restored in a fresh process
  * must be exact - pages to the token, pages and checkpoints or checkpoints alone at
  * the checkpoints - and what is not cached must open, say why not, and touch
  * nothing. The first process is killed when all is on disk. A pair of processes
@@ -238,23 +238,28 @@ static void free_models(models *m)
         free(m->paths[i]);
 }
 
-static bool generate(const char *bin, const char *dir)
+static bool run_quietly(const char *const *args)
 {
-    char temporary[4200];
-    int  status = 0;
-    snprintf(temporary, sizeof temporary, "%s.%d", dir, (int)getpid());
-    if (mkdir(temporary, 0700) != 0)
-        return false;
+    int   status = 0;
     pid_t pid = fork();
     if (pid == 0) {
         int null = open("/dev/null", O_WRONLY);
         dup2(null, 1);
         dup2(null, 2);
-        execl(bin, bin, "-s", "1", "-o", temporary, (char *)NULL); /* without -s the seed is random */
+        execv(args[0], (char *const *)args);
         _exit(127);
     }
-    bool ok = pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    if (ok && rename(temporary, dir) == 0)
+    return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static bool generate(const char *bin, const char *dir)
+{
+    char temporary[4200];
+    snprintf(temporary, sizeof temporary, "%s.%d", dir, (int)getpid());
+    if (mkdir(temporary, 0700) != 0)
+        return false;
+    const char *const args[] = {bin, "-s", "1", "-o", temporary, NULL}; /* without -s the seed is random */
+    if (run_quietly(args) && rename(temporary, dir) == 0)
         return true;
     remove_tree(temporary);
     return is_file(dir);
@@ -275,6 +280,22 @@ static const char *models_dir(void)
     if (!is_file(given_bin ? given_bin : bin))
         return NULL;
     return generate(given_bin ? given_bin : bin, dir) ? dir : NULL;
+}
+
+/* What llama.cpp's set lacks, from bench_gen: two recurrent architectures, and a
+ * hybrid and a window model of more layers. */
+static void add_our_own(models *m, const char *dir)
+{
+    static const struct {
+        const char *kind, *file;
+    } own[] = {{"window", "gemma3-6-layers"}, {"hybrid", "granitehybrid-6-layers"}, {"rwkv6", "rwkv6"}, {"rwkv7", "rwkv7"}};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        char path[4200];
+        snprintf(path, sizeof path, "%s/%s.gguf", dir, own[i].file);
+        const char *const args[] = {CAIRN_BENCH_GEN, own[i].kind, path, NULL};
+        assert_true(run_quietly(args) && m->n < MAX_MODELS);
+        m->paths[m->n++] = strdup(path);
+    }
 }
 
 /* First line that a child wrote to `log`. */
@@ -345,8 +366,8 @@ static const struct expectation {
     const char *text;
     uint32_t    count[N_SETUPS];
 } expectations[] = {
-    /* 85 pages, 33 pages and checkpoints, 2 checkpoints, 3 whole sequences */
-    {"exact", {123, 123, 121, 113}},
+    /* 85 pages, 35 pages and checkpoints, 4 checkpoints, 3 whole sequences */
+    {"exact", {127, 127, 125, 117}},
     {"unsupported: the model keeps no cache", {4, 4, 4, 4}},
     {"refused by the runtime", {0, 0, 2, 10}}, /* grok and laguna: head size; latent attention: its V is K */
 };
@@ -389,7 +410,7 @@ static void write_table(const char *file, const models *m, result *all[N_SETUPS]
     assert_non_null(out);
     fprintf(out, "# Models\n\n"
                  "Written by `CAIRN_MODELS_TABLE=docs/models.md build/llama_archs`, part of `./dev test`: each of the tiny "
-                 "random models that llama.cpp's own `test-llama-archs -s 1` writes, through the library's public calls. "
+                 "random models that llama.cpp's own `test-llama-archs -s 1` writes, and four of `bench_gen` at the end, through the library's public calls. "
                  "One process records and is killed; a fresh one restores the same prompt, another tail, a prompt that "
                  "parts earlier, and the first once more. **exact**: all logits that follow equal, bit for bit, those of a "
                  "process that was cut at the same positions. Recipes are explained in "
@@ -411,12 +432,15 @@ static void every_model(void **state)
 {
     const char *dir = models_dir(), *table = getenv("CAIRN_MODELS_TABLE");
     result     *all[N_SETUPS];
+    char        own[4096];
     (void)state;
     if (!dir) {
         print_message("no models: set CAIRN_TEST_ARCHS_DIR or CAIRN_TEST_ARCHS_BIN\n");
         test_skip();
     }
     models m = list_models(dir);
+    make_temp(own, sizeof own);
+    add_our_own(&m, own);
     for (int s = 0; s < N_SETUPS; s++) {
         all[s] = mmap(NULL, MAX_MODELS * sizeof *all[s], PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         assert_true(all[s] != MAP_FAILED);
@@ -429,6 +453,7 @@ static void every_model(void **state)
         munmap(all[s], MAX_MODELS * sizeof *all[s]);
     }
     free_models(&m);
+    remove_tree(own);
 }
 
 /* The generator's top_k selects every key; here it selects 32 of 150 and more. */
