@@ -138,8 +138,8 @@ static bool write_at(int fd, const uint8_t *data, size_t size, size_t offset)
 
 static void *fill_thread(void *ctx)
 {
-    gen_model   *m = ctx;
-    uint8_t *buffer = malloc(PIECE);
+    gen_model *m = ctx;
+    uint8_t   *buffer = malloc(PIECE);
     for (uint32_t i; buffer && !m->failed && (i = atomic_fetch_add(&m->next_tensor, 1)) < m->n_tensors;) {
         const tensor *t = &m->tensors[i];
         size_t        step = PIECE / ggml_type_size(t->type) * ggml_type_size(t->type);
@@ -279,8 +279,10 @@ int main(int argc, char **argv)
             return 2;
         }
     if (argc - optind != 2) {
-        fprintf(stderr, "usage: bench_gen KIND OUT.gguf [--vocab MODEL.gguf] [--type f16|q8_0|q4_0] [--seed N]\n"
-                        "kinds: %s\n", gen_kind_names());
+        fprintf(stderr,
+                "usage: bench_gen KIND OUT.gguf [--vocab MODEL.gguf] [--type f16|q8_0|q4_0] [--seed N]\n"
+                "kinds: %s\n",
+                gen_kind_names());
         return 2;
     }
     gen_kind k = *gen_find_kind(argv[optind]);

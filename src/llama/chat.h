@@ -49,8 +49,9 @@ void cairn__chat_prompt_done(cairn__chat_prompt *prompt);
 
 /* Offsets in a prompt, as cairn__chat_render() made it, up to which it would be the
  * same with less behind: in `fork` without the generation prompt, and with the last
- * user message as the last one; in `end` with the system prompt and tools alone,
- * then with earlier user messages as the last one, the latest first. 0: unknown. */
+ * user message as the last one; in `end` with the system prompt and tools alone, up
+ * to the last user message, and with earlier user messages as the last one, the
+ * latest first. 0: unknown. */
 #define CAIRN__CHAT_PARTS 6u
 typedef struct cairn__chat_parts {
     size_t   fork[2], end[CAIRN__CHAT_PARTS];

@@ -48,17 +48,21 @@ static std::vector<size_t> users(const messages &all)
     return found;
 }
 
-static messages system_and_a_word(const messages &all)
+/* How many messages are the system's, in front of all others. */
+static size_t n_system(const messages &all)
 {
-    messages out;
-    for (const auto &message : all)
-        if (message.role == "system" || message.role == "developer")
-            out.push_back(message);
-        else
-            break;
+    size_t n = 0;
+    while (n < all.size() && (all[n].role == "system" || all[n].role == "developer"))
+        n++;
+    return n;
+}
+
+static messages first_and_a_word(const messages &all, size_t n)
+{
+    messages        out = first(all, n);
     common_chat_msg word;
     word.role    = "user";
-    word.content = "\x7f"; /* no conversation begins so */
+    word.content = "\x7f"; /* no user speaks so */
     out.push_back(word);
     return out;
 }
@@ -71,7 +75,9 @@ void chat_find_parts(const cairn__chat &chat, const chat_request &request, const
     ret_parts->fork[ret_parts->n_fork++] = part_of(chat, request, all, prompt);
     if (!said.empty())
         ret_parts->fork[ret_parts->n_fork++] = part_of(chat, request, first(all, said[0] + 1), prompt);
-    ret_parts->end[ret_parts->n_end++] = part_of(chat, request, system_and_a_word(all), prompt);
+    ret_parts->end[ret_parts->n_end++] = part_of(chat, request, first_and_a_word(all, n_system(all)), prompt);
+    if (!said.empty()) /* for another last question; with a word, or the reasoning before it is shown */
+        ret_parts->end[ret_parts->n_end++] = part_of(chat, request, first_and_a_word(all, said[0]), prompt);
     for (size_t i = 1; i < said.size() && ret_parts->n_end < CAIRN__CHAT_PARTS; i++)
         ret_parts->end[ret_parts->n_end++] = part_of(chat, request, first(all, said[i] + 1), prompt);
 }

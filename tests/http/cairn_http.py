@@ -55,7 +55,7 @@ def prompt_of(n_items, first=0):
 class Server:
     """A running `cairn serve`. Use as a context manager."""
 
-    def __init__(self, *options, folder=None, ctx=1024, env=None):
+    def __init__(self, *options, folder=None, ctx=1024, env=None, model=None):
         need_model()
         self.folder = folder or tempfile.mkdtemp(prefix="cairn-test-")
         self.owns_folder = folder is None
@@ -64,6 +64,7 @@ class Server:
         self.options = list(options)
         self.ctx = ctx
         self.env = env or {}
+        self.model = model or MODEL
         self.process = None
         try:
             self.start()
@@ -77,8 +78,9 @@ class Server:
             os.unlink(port_file)
         home = os.path.join(self.folder, "home")
         os.makedirs(home, exist_ok=True)
-        command = [PROGRAM, "serve", "-m", MODEL, "--port", "0", "--port-file", port_file, "--cache-dir", self.cache,
-                   "--cache-disk", "256M", "--cache-reserve", "1M", "--ctx", str(self.ctx), "--verbose"] + self.options
+        command = [PROGRAM, "serve", "-m", self.model, "--port", "0", "--port-file", port_file, "--cache-dir",
+                   self.cache, "--cache-disk", "256M", "--cache-reserve", "1M", "--ctx", str(self.ctx),
+                   "--verbose"] + self.options
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                                             env={**environment(home), **self.env})

@@ -1,8 +1,8 @@
 /* Every architecture that llama.cpp knows, as the tiny random models that its
- * own test-llama-archs writes (127 of them), and four of bench_gen: what is restored in a fresh process
- * must be exact - pages to the token, pages and checkpoints or checkpoints alone at
- * the checkpoints - and what is not cached must open, say why not, and touch
- * nothing. The first process is killed when all is on disk. A pair of processes
+ * own test-llama-archs writes (127 of them), and four of bench_gen: what is
+ * restored in a fresh process must be exact - pages to the token, pages and
+ * checkpoints or checkpoints alone at the checkpoints - and what is not cached must
+ * open, say why not, and touch nothing. The first process is killed when all is on disk. A pair of processes
  * for each model, so that an abort of the runtime is one line of the table and not
  * the end of the test; as many pairs at once as there are cores.
  *
@@ -288,7 +288,10 @@ static void add_our_own(models *m, const char *dir)
 {
     static const struct {
         const char *kind, *file;
-    } own[] = {{"window", "gemma3-6-layers"}, {"hybrid", "granitehybrid-6-layers"}, {"rwkv6", "rwkv6"}, {"rwkv7", "rwkv7"}};
+    } own[] = {{"window", "gemma3-6-layers"},
+               {"hybrid", "granitehybrid-6-layers"},
+               {"rwkv6", "rwkv6"},
+               {"rwkv7", "rwkv7"}};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         char path[4200];
         snprintf(path, sizeof path, "%s/%s.gguf", dir, own[i].file);
@@ -410,7 +413,8 @@ static void write_table(const char *file, const models *m, result *all[N_SETUPS]
     assert_non_null(out);
     fprintf(out, "# Models\n\n"
                  "Written by `CAIRN_MODELS_TABLE=docs/models.md build/llama_archs`, part of `./dev test`: each of the tiny "
-                 "random models that llama.cpp's own `test-llama-archs -s 1` writes, and four of `bench_gen` at the end, through the library's public calls. "
+                 "random models that llama.cpp's own `test-llama-archs -s 1` writes, and four of `bench_gen` at the end, "
+                 "through the library's public calls. "
                  "One process records and is killed; a fresh one restores the same prompt, another tail, a prompt that "
                  "parts earlier, and the first once more. **exact**: all logits that follow equal, bit for bit, those of a "
                  "process that was cut at the same positions. Recipes are explained in "

@@ -203,9 +203,10 @@ static void test_parts(void **state)
     assert_int_equal(parts.n_fork, 2);
     part_is(prompt.prompt, parts.fork[0], "assistant\ndone<|im_end|>\n");
     part_is(prompt.prompt, parts.fork[1], "user\ngo<|im_end|>\n");
-    assert_int_equal(parts.n_end, 2);
+    assert_int_equal(parts.n_end, 3);
     part_is(prompt.prompt, parts.end[0], "Be brief.<|im_end|>\n<|im_start|>user\n");
-    part_is(prompt.prompt, parts.end[1], "user\nhi<|im_end|>\n");
+    part_is(prompt.prompt, parts.end[1], "yes<|im_end|>\n<|im_start|>user\n");
+    part_is(prompt.prompt, parts.end[2], "user\nhi<|im_end|>\n");
     assert_int_equal(cairn__chat_find_parts(chat, "{", prompt.prompt, &parts, &error), CAIRN_EINVAL);
     cairn__chat_destroy(chat);
     cairn__chat_prompt_done(&prompt);
