@@ -15,6 +15,7 @@
 
 #define MAX_ROW_SIZE (1u << 30)    /* bytes of one layer's K or V of one token; 2^30 is far beyond any model */
 #define MAX_TYPE 1024              /* ggml_type numbers */
+#define RECURRENT_HEAD 20u /* cell_count, pos, n_seq_id, s_trans, n_layer */
 #define MAX_STATES 8192u        /* two of each of 4,096 layers */
 #define MAX_CELL_SIZE (1ull << 35) /* all of one token; times CAIRN__BLOB_MAX_CELLS fits in 64 bits */
 
@@ -35,7 +36,7 @@ typedef struct reader {
 
 static const uint8_t *take(reader *r, uint64_t fixed, uint64_t per_cell)
 {
-    static const uint8_t zeros[16];
+    static const uint8_t zeros[RECURRENT_HEAD]; /* the longest that is looked into */
     uint64_t             n = fixed + per_cell * r->n_cells;
     if (r->bad || n > r->size - r->offset) {
         r->bad = true;
@@ -119,7 +120,7 @@ static bool add_state(cairn__layout *layout, cairn__state state)
 static cairn_status read_states(reader *r, cairn__layout *layout)
 {
     layout->recurrent = r->extent;
-    const uint8_t *head = take(r, 20, 0);
+    const uint8_t *head = take(r, RECURRENT_HEAD, 0);
     layout->n_state_layers = cairn__get_u32(head + 16);
     if (layout->n_state_layers == 0 || layout->n_state_layers > CAIRN__BLOB_MAX_LAYERS)
         r->bad = true;
