@@ -253,7 +253,8 @@ void cairn__verify_identity(cairn__verifier *v, int pages_fd, const char *name)
     v->result.n_identities++;
     snprintf(v->folder, sizeof(v->folder), "%s/%s/", CAIRN__ROOT_PAGES, name);
     look_inside(&id);
-    qsort(id.all.pages, id.all.n, sizeof(*id.all.pages), by_key);
+    if (id.all.n > 0) /* else there is no array */
+        qsort(id.all.pages, id.all.n, sizeof(*id.all.pages), by_key);
     for (size_t i = 0; i < id.all.n; i++)
         id.has_pages = id.has_pages || !id.all.pages[i].name.is_checkpoint;
     for (size_t i = 0; i < id.all.n && !v->status; i++)
