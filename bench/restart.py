@@ -155,26 +155,25 @@ def slot(server, action):
     return time.monotonic() - start
 
 
-def llama_restart(args, work, tokens, want):
+def llama_restart(args, work, tokens):
+    """What it reused is in the table: of models with windows or recurrent layers it computes all again."""
     server = start_llama(args, work)
     restore = slot(server, "restore")
     result = ask_llama(server, tokens)
     server.kill()
-    if result["cached"] < want:
-        raise Failure(f"llama-server reused {result['cached']} tokens, {want} expected")
     return {**result, "restore": restore, "request": result["ttft"], "ttft": restore + result["ttft"]}
 
 
 def llama_pair(args, work, prompts):
-    n, r = args.tokens, {}
+    r = {}
     server = start_llama(args, work)
     r["cold"] = ask_llama(server, prompts.tail(0))
     r["save"] = slot(server, "save")
     r["same"] = ask_llama(server, prompts.tail(0))
     r["other"] = ask_llama(server, prompts.tail(1))
     server.kill()
-    r["restart_same"] = llama_restart(args, work, prompts.tail(0), n - 1)
-    r["restart_other"] = llama_restart(args, work, prompts.tail(2), n - TAIL)
+    r["restart_same"] = llama_restart(args, work, prompts.tail(0))
+    r["restart_other"] = llama_restart(args, work, prompts.tail(2))
     r["file_bytes"] = os.path.getsize(os.path.join(work, "slots", "slot.bin"))
     return r
 
@@ -232,8 +231,9 @@ def report(args, ours, theirs, memcpy):
     for key, name in ROWS:
         rows.append((name, f"{1e3 * a[key]:.1f}", f"1/{a['cold'] / a[key]:.0f}", ours[0][key]["cached"],
                      f"{exec_a[key]:.2f}" if "restart" in key or "digest" in key else "",
-                     f"{1e3 * b[key]:.1f}" if key in b else "", f"{exec_b[key]:.2f}" if "restart" in key and b else ""))
-    table(("scenario", "cairn TTFT ms", "of cold", "cached", "from exec s", "llama-server ms", "from exec s"), rows)
+                     f"{1e3 * b[key]:.1f}" if key in b else "", theirs[0][key]["cached"] if key in b else "",
+                     f"{exec_b[key]:.2f}" if "restart" in key and b else ""))
+    table(("scenario", "cairn TTFT ms", "of cold", "cached", "from exec s", "llama-server ms", "reused", "from exec s"), rows)
     print()
     parts(ours)
     print(f"\n{args.tokens} tokens, {len(ours)} pairs; restored {restored_bytes(ours) / 1e6:.1f} MB, memcpy of them "

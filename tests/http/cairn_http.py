@@ -22,8 +22,8 @@ SKIP = 77
 
 
 def environment(home):
-    """Nothing of the caller's but what the sanitizers need."""
-    kept = {k: v for k, v in os.environ.items() if k.endswith("SAN_OPTIONS")}
+    """Nothing of the caller's but what the sanitizers need, and how threads wait."""
+    kept = {k: v for k, v in os.environ.items() if k.endswith("SAN_OPTIONS") or k == "OMP_WAIT_POLICY"}
     return {"HOME": home, "PATH": os.environ.get("PATH", ""), **kept}
 
 
