@@ -126,17 +126,27 @@ static void record_all(cairn__engine *engine)
     }
 }
 
+/* The weights are mapped: who writes into their file changes what is computed from
+ * then on, and a file that was replaced can't be told from that for certain. Nothing
+ * goes on from what other weights may have computed, in memory either. */
+static void turn_off(cairn__engine *engine)
+{
+    cairn__engine_log(engine, "disk cache off: the model's file changed after it was loaded; restart to use it");
+    finish(engine, CAIRN__ATTACH_OFF);
+    cairn__resident_clear(engine);
+}
+
 void cairn__attach_poll(cairn__engine *engine)
 {
     cairn__attach *a = &engine->attach;
     cairn_error    error = {{0}};
-    if (state_of(engine) != CAIRN__ATTACH_HASHED)
-        return;
-    if (!cairn__runtime_model_unchanged(engine->rt)) {
-        cairn__engine_log(engine, "disk cache off: the model's file changed after it was loaded; restart to use it");
-        finish(engine, CAIRN__ATTACH_OFF);
+    const cairn__attach_state state = state_of(engine);
+    if ((state == CAIRN__ATTACH_HASHED || state == CAIRN__ATTACHED) && !cairn__runtime_model_unchanged(engine->rt)) {
+        turn_off(engine);
         return;
     }
+    if (state != CAIRN__ATTACH_HASHED)
+        return;
     cairn__engine_undisturbed_begin(engine); /* an aborted self-test would turn the cache off for good */
     cairn_status status = cairn__runtime_attach_store(engine->rt, a->store, &a->digest, &error);
     cairn__engine_undisturbed_end(engine);

@@ -97,7 +97,8 @@ void cairn__engine_undisturbed_begin(cairn__engine *engine);
 void cairn__engine_undisturbed_end(cairn__engine *engine);
 
 /* ---- attach.c ---- */
-/* Attaches if the digest is ready, and records what is resident. */
+/* Between requests: attaches if the digest is ready, and records what is resident;
+ * detaches, and forgets what is resident, if the model's file is not what it was. */
 void cairn__attach_poll(cairn__engine *engine);
 /* Waits for the digest while that is shorter than the prefill of n_tokens; calls
  * tick about once a second, which returns false to give up. */
@@ -115,7 +116,8 @@ void     cairn__resident_remove(cairn__engine *engine, uint32_t seq);
 bool cairn__resident_evict(cairn__engine *engine, uint32_t except);
 void cairn__resident_make_room(cairn__engine *engine, uint32_t seq, uint32_t n_more);
 void cairn__resident_clear(cairn__engine *engine);
-/* Tokens of seq that may be recorded: all, or in reproducible mode the grid's. */
+/* Tokens of seq that may be recorded: all, or in reproducible mode the grid's; none
+ * once the model's file changed, since other weights may have computed them. */
 uint32_t cairn__resident_recordable(const cairn__engine *engine, uint32_t seq);
 /* Where a prefill call ended at what the sequence holds: with `store` its checkpoint,
  * if the model needs them; else, on the grid, its state is put in place as a

@@ -88,6 +88,8 @@ void cairn__resident_make_room(cairn__engine *engine, uint32_t seq, uint32_t n_m
 uint32_t cairn__resident_recordable(const cairn__engine *engine, uint32_t seq)
 {
     const cairn__resident *item = &engine->seqs.items[seq];
+    if (!cairn__runtime_model_unchanged(engine->rt))
+        return 0;
     return engine->options.reproducible ? item->n_grid : item->n;
 }
 
@@ -95,7 +97,7 @@ bool cairn__resident_checkpoint(cairn__engine *engine, uint32_t seq, bool store)
 {
     const cairn__resident *item = &engine->seqs.items[seq];
     bool ok = true;
-    if (store)
+    if (store && cairn__runtime_model_unchanged(engine->rt))
         ok = cairn__seq_checkpoint(engine->rt, seq, &item->salt, item->tokens, item->n);
     else if (engine->options.reproducible)
         ok = cairn__seq_settle(engine->rt, seq);
