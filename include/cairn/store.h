@@ -3,7 +3,7 @@
  * The store knows pages: tokens, keys and opaque blocks of bytes. It knows no
  * runtime and no HTTP. One store per root and process; several processes share
  * a root. Calls are thread-safe; a pin belongs to one thread at a time, except
- * cairn_pin_read_block(), which many threads may call for one pin. Nothing here
+ * cairn_pin_read_block() and _read_ahead(), which many threads may call for one pin. Nothing here
  * logs, exits or aborts on bad input.
  *
  * Never a wrong answer: a page is a hit only when its header verifies, its
@@ -139,6 +139,11 @@ CAIRN_API cairn_page_view cairn_pin_page(const cairn_pin *pin, uint32_t page); /
  * verifies its checksum there, or decrypts it there. Only after CAIRN_OK may dst be used. Errors:
  * CAIRN_ECORRUPT (counted, page quarantined), CAIRN_EIO, CAIRN_EINVAL. */
 CAIRN_API CAIRN_MUST_USE cairn_status cairn_pin_read_block(cairn_pin *pin, uint32_t page, uint32_t block, void *dst);
+
+/* Lets the device begin with page `page`, which will be read soon; a hint. Returns
+ * when it was told, which takes as long as its queue is full: from a thread that has
+ * nothing else to do. */
+CAIRN_API void cairn_pin_read_ahead(cairn_pin *pin, uint32_t page); /* page < n_pages */
 
 /* The caller's own look at a page found that it is not what its identity
  * promises (its layout, sizes or content): counted as corrupt, quarantined, so

@@ -128,6 +128,15 @@ static void look_up(cairn__task *task)
         accept_checkpoint(fetch, &hit);
 }
 
+/* A device gives what it can only when it has much to do at a time; readers ask for
+ * a block each. */
+static void read_ahead(cairn__task *task)
+{
+    cairn__fetch *fetch = fetch_of(task, offsetof(cairn__fetch, ahead));
+    for (uint32_t i = 0; i < fetch->n_pages && cairn__errand_wanted(&fetch->errand); i++)
+        cairn_pin_read_ahead(fetch->pin, i);
+}
+
 static void release_pin(cairn__task *task)
 {
     cairn_pin_release(fetch_of(task, offsetof(cairn__fetch, release))->pin);
@@ -269,8 +278,13 @@ void cairn__fetch_release(cairn__fetch *fetch)
 
 bool cairn__fetch_look_up(cairn__fetch *fetch)
 {
-    cairn__pool_submit(fetch->cache->clerk, &fetch->look_up);
-    return cairn__errand_wait(fetch->cache, fetch->cache->clerk, &fetch->look_up);
+    cairn_llama *cache = fetch->cache;
+    cairn__pool_submit(cache->clerk, &fetch->look_up);
+    if (!cairn__errand_wait(cache, cache->clerk, &fetch->look_up))
+        return false;
+    if (fetch->n_pages > 0)
+        cairn__pool_submit(cache->clerk, &fetch->ahead);
+    return true;
 }
 
 /* ---- as an errand ---- */
@@ -288,6 +302,7 @@ static bool settle(cairn__errand *errand, uint64_t until_ns)
     cairn__fetch_release(fetch);
     if (!fetch->pin)
         return true;
+    /* The clerk does one thing after another: when this is over, so is reading ahead. */
     if (!fetch->releasing)
         cairn__pool_submit(cache->clerk, &fetch->release);
     fetch->releasing = true;
@@ -312,6 +327,7 @@ cairn__fetch *cairn__fetch_create(cairn_llama *cache, const cairn_identity *iden
     fetch->errand.settle = settle;
     fetch->errand.destroy = cairn__fetch_destroy;
     fetch->look_up.run = look_up;
+    fetch->ahead.run = read_ahead;
     fetch->release.run = release_pin;
     fetch->cache = cache;
     fetch->from = from;

@@ -2,7 +2,8 @@
  *
  *   look up -> [read run 0 | read run 1 | ...] -> release
  *
- * The clerk, a thread of its own, looks up and releases; pool threads read and
+ * The clerk, a thread of its own, looks up, lets the device begin with all pages in
+ * order, and releases; pool threads read and
  * verify the blocks of a run in the buffer from which it is imported. The thread
  * that decodes plans runs, starts them and waits.
  *
@@ -40,7 +41,7 @@ struct cairn__fetch_run {
 
 struct cairn__fetch {
     cairn__errand    errand; /* first */
-    cairn__task      look_up, release;
+    cairn__task      look_up, ahead, release;
     bool             releasing;
     cairn_llama     *cache;
     cairn_identity  *identity; /* a copy, like the tokens: tasks may outlive the call */

@@ -398,9 +398,13 @@ static void offer_patiently(const record *job, uint32_t *at)
     const uint64_t until = cairn__monotonic_ns() + END_WAIT_MS * UINT64_C(1000000);
     const uint32_t first = *at;
     const bool     waits = !cache->n_silent || cairn__staging_in_use(cache->staging) < cache->n_silent;
+    bool           writing = true; /* it may end, and make room, right behind an offer: then once more */
     outcome        o;
-    while ((o = offer(job, at)) == NO_ROOM && waits && is_writing(cache) && cairn__monotonic_ns() < until)
-        wait_for_room(cache);
+    while ((o = offer(job, at)) == NO_ROOM && waits && writing && cairn__monotonic_ns() < until) {
+        writing = is_writing(cache);
+        if (writing)
+            wait_for_room(cache);
+    }
     if (waits)
         cache->n_silent = o == NO_ROOM && *at == first ? cairn__staging_in_use(cache->staging) : 0;
 }

@@ -139,6 +139,12 @@ static void give_up_page(cairn_pin *pin, cairn__pin_page *page)
     cairn__close(identity_fd);
 }
 
+void cairn_pin_read_ahead(cairn_pin *pin, uint32_t page)
+{
+    assert(pin && page < pin->n_pages);
+    cairn__page_file_read_ahead(&pin->pages[page]->file);
+}
+
 void cairn_pin_reject(cairn_pin *pin, uint32_t page)
 {
     assert(pin && page < pin->n_pages);

@@ -68,6 +68,7 @@ CAIRN_MUST_USE cairn_status cairn__page_file_open_shape(const cairn__root *root,
  * CAIRN_ENOMEM: can't tell. */
 CAIRN_MUST_USE cairn_status cairn__page_file_read(const cairn__root *root, const cairn__page_file *file, uint32_t block,
                                                   void *dst);
+void                        cairn__page_file_read_ahead(const cairn__page_file *file); /* its blocks will be read soon */
 void                        cairn__page_file_close(cairn__page_file *file); /* accepts a zeroed one with fd -1 */
 
 /* ---- removing ---- */

@@ -182,6 +182,11 @@ cairn_status cairn__page_file_read(const cairn__root *root, const cairn__page_fi
     return status ? status : cairn__page_prove_block(root->keyring, &file->header, block, dst);
 }
 
+void cairn__page_file_read_ahead(const cairn__page_file *file)
+{
+    cairn__read_ahead(file->fd, file->block_offset[0], file->header.payload_size);
+}
+
 void cairn__page_file_close(cairn__page_file *file)
 {
     cairn__close(file->fd);

@@ -28,7 +28,7 @@
 
 #define FAULT_KINDS(X)                                                                                                 \
     X(OPEN)                                                                                                            \
-    X(CREATE) X(CLOSE) X(READ) X(WRITE) X(SYNC) X(SYNC_DIR) X(START_WRITE) X(RENAME_NEW) X(RENAME) X(LINK) X(UNLINK)   \
+    X(CREATE) X(CLOSE) X(READ) X(WRITE) X(SYNC) X(SYNC_DIR) X(START_WRITE) X(READ_AHEAD) X(RENAME_NEW) X(RENAME) X(LINK) X(UNLINK)   \
         X(RMDIR) X(CHMOD) X(MKDIR) X(STAT) X(FSTAT) X(TOUCH) X(LIST) X(SPACE) X(LOCK) X(RANDOM) X(MALLOC) X(THREAD)    \
             X(CLOCK)
 typedef enum fault_kind {

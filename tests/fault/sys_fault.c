@@ -107,6 +107,19 @@ ssize_t cairn__sys_pread(int fd, void *buf, size_t size, off_t offset)
     }
 }
 
+/* Nothing is in memory, so that the device is asked each time. */
+ssize_t cairn__sys_pread_cached(int fd, void *buf, size_t size, off_t offset)
+{
+    (void)fd, (void)buf, (void)size, (void)offset;
+    errno = EAGAIN;
+    return -1;
+}
+
+int cairn__sys_read_ahead(int fd, off_t offset, off_t size)
+{
+    GUARDED(FAULT_READ_AHEAD, posix_fadvise(fd, offset, size, POSIX_FADV_WILLNEED));
+}
+
 ssize_t cairn__sys_pwrite(int fd, const void *buf, size_t size, off_t offset)
 {
     fault_effect effect;

@@ -18,6 +18,7 @@
 /* The kernel moves at most 0x7ffff000 bytes a call; ask for less, so that a
  * short count always means the end of the file or a full device. */
 #define MAX_IO_SIZE ((size_t)1 << 30)
+#define READ_AHEAD_SIZE (UINT64_C(128) << 10)
 
 enum { SHORT_READ = -1, NAME_TOO_ODD = -2 }; /* beside errno values in last_error */
 
@@ -147,6 +148,22 @@ cairn_status cairn__read_at(int fd, void *buf, size_t size, uint64_t offset)
         offset += (uint64_t)n;
     }
     return CAIRN_OK;
+}
+
+/* In pieces that every device takes whole: of a longer one the kernel reads the
+ * beginning alone, silently (read_ahead_kb, 128 by default). The last byte comes
+ * last: when it is there, so is the rest, as a rule. */
+void cairn__read_ahead(int fd, uint64_t offset, uint64_t size)
+{
+    char last;
+    if (size == 0 || !range_fits((size_t)size, offset) ||
+        cairn__sys_pread_cached(fd, &last, 1, (off_t)(offset + size - 1)) == 1)
+        return;
+    for (uint64_t at = 0; at < size; at += READ_AHEAD_SIZE) {
+        uint64_t piece = size - at < READ_AHEAD_SIZE ? size - at : READ_AHEAD_SIZE;
+        if (cairn__sys_read_ahead(fd, (off_t)(offset + at), (off_t)piece) != 0)
+            return;
+    }
 }
 
 cairn_status cairn__write_at(int fd, const void *buf, size_t size, uint64_t offset)

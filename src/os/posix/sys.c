@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <sys/random.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 _Static_assert(sizeof(off_t) == 8, "files over 2 GiB");
@@ -21,6 +22,16 @@ int cairn__sys_close(int fd)
 ssize_t cairn__sys_pread(int fd, void *buf, size_t size, off_t offset)
 {
     return pread(fd, buf, size, offset);
+}
+
+ssize_t cairn__sys_pread_cached(int fd, void *buf, size_t size, off_t offset)
+{
+    return preadv2(fd, &(struct iovec){buf, size}, 1, offset, RWF_NOWAIT);
+}
+
+int cairn__sys_read_ahead(int fd, off_t offset, off_t size)
+{
+    return posix_fadvise(fd, offset, size, POSIX_FADV_WILLNEED);
 }
 
 ssize_t cairn__sys_pwrite(int fd, const void *buf, size_t size, off_t offset)

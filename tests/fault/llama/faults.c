@@ -20,7 +20,7 @@ static const mode modes[] = {
     {FAULT_READ, FAULT_GARBLE, 0, true},         {FAULT_CLOSE, FAULT_ERROR, EIO, false},
     {FAULT_STAT, FAULT_ERROR, EIO, true},        {FAULT_WRITE, FAULT_ERROR, ENOSPC, true},
     {FAULT_SYNC, FAULT_ERROR, EIO, false},       {FAULT_CLOCK, FAULT_PAST, 0, false},
-    {FAULT_CLOCK, FAULT_FUTURE, 0, false},
+    {FAULT_CLOCK, FAULT_FUTURE, 0, false},       {FAULT_READ_AHEAD, FAULT_ERROR, EIO, true},
 };
 
 static fault_plan now;

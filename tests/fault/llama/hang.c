@@ -36,12 +36,14 @@ static cairn_llama_restored timed_restore(const char *when)
 /* What requests meet while calls hang: the first may wait, no other. */
 static void go_on(void)
 {
-    for (int i = 0; i < 3; i++) {
+    unsigned n_waited = 0;
+    for (int i = 0; i < 4; i++) {
         forget();
         uint64_t             began = now_ms();
         cairn_llama_restored r = timed_restore("behind a hanging one");
-        if (i > 0 && r.miss == CAIRN_MISS_TIMEOUT && now_ms() - began > PATIENCE_MS / 2)
-            FINDING("the same disk was waited for again, %u ms", (unsigned)(now_ms() - began));
+        n_waited += i > 0 && r.miss == CAIRN_MISS_TIMEOUT && now_ms() - began >= PATIENCE_MS;
+        if (n_waited == 3) /* one alone may have been slow */
+            FINDING("the same disk was waited for again and again");
         answer_from(r.n_tokens);
         FAULTY_VOID(cairn_llama_record(c.cache, 0, c.tokens, N + 1));
     }
@@ -62,6 +64,18 @@ static void comes_back(void)
     answer_from(n);
 }
 
+/* Without a call that hangs: a busy machine may be slower than the patience. Such a
+ * run says nothing; how many more there may be. */
+static int slow_runs;
+
+static bool was_slow(void)
+{
+    if (slow_runs-- > 0)
+        return true;
+    FINDING("nothing hangs, and the disk does not answer");
+    return false;
+}
+
 /* False: nothing hung. */
 static bool restore_hangs(fault_kind kind, unsigned n)
 {
@@ -78,6 +92,8 @@ static bool restore_hangs(fault_kind kind, unsigned n)
     (void)fault_disarm();
     comes_back();
     end_run();
+    if (!fired && r.miss == CAIRN_MISS_TIMEOUT && was_slow())
+        return restore_hangs(kind, n);
     return fired;
 }
 
@@ -89,7 +105,7 @@ static bool record_hangs(fault_kind kind, unsigned n)
     uint64_t began = now_ms();
     FAULTY_VOID(cairn_llama_record(c.cache, 0, c.tokens, 2 * PAGE));
     FAULTY_VOID(cairn_llama_record_end(c.cache, 0, c.tokens, N + 1));
-    for (int i = 0; i < 20 && fault_n_fired() == 0 && cairn_store_flush(c.store, 5) == CAIRN_ETIMEDOUT; i++)
+    for (int i = 0; i < 1000 && fault_n_fired() == 0 && cairn_store_flush(c.store, 5) == CAIRN_ETIMEDOUT; i++)
         continue;
     bool fired = fault_n_fired() > 0;
     for (int i = 0; i < 3; i++) {
@@ -98,9 +114,10 @@ static bool record_hangs(fault_kind kind, unsigned n)
         if (i > 1 && fired && now_ms() - again > SOON_MS / 5)
             FINDING("a record behind a hanging one took %u ms", (unsigned)(now_ms() - again));
     }
+    bool lost = cairn_llama_pages_given_up(c.cache) > 0;
     if (now_ms() - began > 2 * SOON_MS)
         FINDING("recording took %u ms", (unsigned)(now_ms() - began));
-    (void)fault_disarm();
+    bool later = fault_disarm() > 0; /* in the calls just made */
     for (int i = 0; i < 100; i++) { /* what was given up is offered again */
         uint64_t given_up = cairn_llama_pages_given_up(c.cache);
         FAULTY_VOID(cairn_llama_record_end(c.cache, 0, c.tokens, N + 1));
@@ -111,6 +128,8 @@ static bool record_hangs(fault_kind kind, unsigned n)
     }
     comes_back();
     end_run();
+    if (!later && lost && was_slow())
+        return record_hangs(kind, n);
     return fired;
 }
 
@@ -118,6 +137,7 @@ static void drive(bool (*run)(fault_kind kind, unsigned n), const fault_kind *ki
 {
     unsigned n_hung = 0;
     need_model();
+    slow_runs = 20;
     for (size_t i = 0; i < n_kinds; i++) {
         unsigned n = 1, of_kind = 0;
         for (; run(kinds[i], n); n += 1 + n / 4)
@@ -133,7 +153,7 @@ static void drive(bool (*run)(fault_kind kind, unsigned n), const fault_kind *ki
 
 static void a_restore_hangs(void **state)
 {
-    static const fault_kind kinds[] = {FAULT_OPEN, FAULT_FSTAT, FAULT_READ, FAULT_CLOSE, FAULT_TOUCH};
+    static const fault_kind kinds[] = {FAULT_OPEN, FAULT_FSTAT, FAULT_READ, FAULT_READ_AHEAD, FAULT_CLOSE, FAULT_TOUCH};
     (void)state;
     drive(restore_hangs, kinds, sizeof kinds / sizeof kinds[0]);
 }
@@ -145,25 +165,29 @@ static void a_recording_hangs(void **state)
     drive(record_hangs, kinds, sizeof kinds / sizeof kinds[0]);
 }
 
-/* The mark of use is set after the result is there: nobody waits for it. */
-static void the_touch_hangs(void **state)
+/* Marks of use: the identity's is set by the lookup, a page's when the result is there
+ * already, and nobody waits for that one. */
+static void a_touch_hangs(void **state)
 {
+    char command[4200];
     (void)state;
     need_model();
-    char command[4200];
-    snprintf(command, sizeof command, "find '%s' -type f -exec touch -d '1 hour ago' {} +", c.dir);
-    REQUIRE(system(command) == 0);
-    begin_run(false, 0, PATIENCE_MS);
-    arm(FAULT_TOUCH, 2); /* the first is that of the identity's folder, in the lookup */
-    cairn_llama_restored r = timed_restore("of a disk that hangs");
-    assert_int_equal(r.n_tokens, N);
-    for (int i = 0; i < 500 && fault_n_fired() == 0; i++)
-        sleep_ms(1);
-    assert_int_equal(fault_n_fired(), 1);
-    go_on();
-    (void)fault_disarm();
-    comes_back();
-    end_run();
+    snprintf(command, sizeof command, "find '%s/root/v1' -exec touch -d '2 days ago' {} +", c.dir);
+    for (unsigned n = 1; n <= 2; n++) {
+        REQUIRE(system(command) == 0);
+        begin_run(false, 0, 10 * PATIENCE_MS);
+        arm(FAULT_TOUCH, n);
+        cairn_llama_restored r = timed_restore("of a disk that hangs");
+        for (int i = 0; i < 5000 && fault_n_fired() == 0; i++)
+            sleep_ms(1);
+        assert_true(fault_n_fired() > 0);
+        assert_true(n == 1 ? r.miss == CAIRN_MISS_TIMEOUT : r.n_tokens == N);
+        answer_from(r.n_tokens);
+        go_on();
+        (void)fault_disarm();
+        comes_back();
+        end_run();
+    }
     alarm(0);
     now_kind = "";
 }
@@ -208,7 +232,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_restore_hangs, teardown),
         cmocka_unit_test_teardown(a_recording_hangs, teardown),
-        cmocka_unit_test_teardown(the_touch_hangs, teardown),
+        cmocka_unit_test_teardown(a_touch_hangs, teardown),
         cmocka_unit_test_teardown(a_writer_that_hangs_is_waited_for_once, teardown),
     };
     if (argc > 1)
