@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prefill and decode rates with the tier on and off, and with --reproducible.
+"""bench/recording: prefill and decode rates with the tier on and off, and with --reproducible.
 
     python3 bench/recording.py [--cairn PROGRAM] [--model FILE] [--prompt 1500] [--generate 128] [--rounds 5]
                                [--json FILE]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Time to the first token after SIGKILL, beside cold, warm, and llama-server by hand.
+"""bench/restart: time to the first token after SIGKILL, beside cold, warm, and llama-server by hand.
 
     python3 bench/restart.py [--cairn PROGRAM] [--model FILE] [--llama-server PROGRAM]
                              [--tokens 7500] [--pairs 5] [--json FILE]
