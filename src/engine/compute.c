@@ -136,7 +136,8 @@ static cairn_status start_over(cairn__run *run, cairn_status why)
 
 static bool may_start_over(const cairn__run *run, cairn_status status)
 {
-    return !run->fell_back && (status == CAIRN_EBUSY || status == CAIRN_ERUNTIME);
+    bool is_curable = status == CAIRN_EBUSY || status == CAIRN_ERUNTIME;
+    return is_curable && !run->fell_back && !cairn__run_canceled(run);
 }
 
 cairn_status cairn__run_prefill(cairn__run *run)

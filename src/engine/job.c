@@ -196,6 +196,8 @@ void cairn__job_run(cairn__engine *engine, cairn__request *request)
         status = compute(&run);
         if (status && status != CAIRN_ECANCELED)
             after_failure(&run, status);
+        if (status == CAIRN_ERUNTIME && cairn__run_canceled(&run)) /* recurrent state can't be rolled back */
+            status = CAIRN_ECANCELED;
     }
     if (status == CAIRN_ECANCELED) {
         run.finish = CAIRN__FINISH_CANCELED;

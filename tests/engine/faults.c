@@ -5,21 +5,33 @@
 
 #define N 200u
 
-static _Atomic int  fail_at, fail_count; /* call number from 1; how many from there */
-static _Atomic int  n_calls;
-static cairn_status failure;
+static _Atomic int      fail_at, fail_count; /* call number from 1; how many from there */
+static _Atomic int      n_calls;
+static cairn_status     failure;
+static harness         *leaves; /* the client of job leaving_id leaves during the call that fails */
+static _Atomic uint64_t leaving_id;
 
 cairn_status __real_cairn__decode(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t pos,
                                   bool want_logits);
 cairn_status __wrap_cairn__decode(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t pos,
                                   bool want_logits);
 
+static void leave(void)
+{
+    for (int i = 0; i < 5000 && leaving_id == 0; i++)
+        usleep(1000);
+    cairn__engine_cancel(leaves->engine, leaving_id);
+}
+
 cairn_status __wrap_cairn__decode(cairn__runtime *rt, uint32_t seq, const int32_t *tokens, uint32_t n, uint32_t pos,
                                   bool want_logits)
 {
     int call = ++n_calls;
-    if (call >= fail_at && call < fail_at + fail_count)
+    if (call >= fail_at && call < fail_at + fail_count) {
+        if (leaves)
+            leave();
         return failure;
+    }
     return __real_cairn__decode(rt, seq, tokens, n, pos, want_logits);
 }
 
@@ -162,6 +174,46 @@ static void no_room_frees_the_idle_first(void **state)
     harness_close(&h);
 }
 
+/* What a runtime with recurrent state reports when its call is aborted: the state
+ * can't be rolled back. That is no failure, and costs that one sequence alone. */
+static void a_client_that_leaves_costs_its_own_sequence_only(void **state)
+{
+    (void)state;
+    static const int    calls[] = {2, 6}; /* in the prefill, in the answer */
+    harness             h;
+    cairn__engine_stats stats;
+    for (int k = 0; k < 2; k++) {
+        open_engine(&h, false);
+        int32_t *stays = made_up_tokens(&h, 100, 0, 8), *tokens = made_up_tokens(&h, N, 0, 9);
+        outcome_destroy(harness_ask(&h, stays, 100));
+        leaving_id = 0;
+        leaves = &h;
+        fail_calls(calls[k], 1, CAIRN_ERUNTIME);
+        outcome *o =
+            harness_submit(&h, &(cairn__job){.tokens = tokens, .n_tokens = N, .max_tokens = 6, .ignore_eos = true});
+        leaving_id = o->id;
+        outcome_wait(o);
+        leaves = NULL;
+        assert_int_equal(o->last.type, CAIRN__EVENT_END);
+        assert_int_equal(o->last.finish, CAIRN__FINISH_CANCELED);
+        assert_int_equal(n_calls, calls[k]);
+        assert_false(harness_logged("failed"));
+        outcome_destroy(o);
+        o = harness_ask(&h, stays, 100);
+        assert_int_equal(o->last.n_cached, 99);
+        outcome_destroy(o);
+        o = harness_ask(&h, tokens, N);
+        assert_int_equal(o->last.n_cached, 0); /* nothing of the aborted one is believed */
+        outcome_destroy(o);
+        cairn__engine_get_stats(h.engine, &stats);
+        assert_int_equal(stats.jobs_failed, 0);
+        assert_int_equal(stats.jobs_canceled, 1);
+        free(stays);
+        free(tokens);
+        harness_close(&h);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +222,7 @@ int main(void)
         cmocka_unit_test(a_failure_in_the_answer_goes_on_where_it_was),
         cmocka_unit_test(a_failure_in_a_reproducible_answer_ends_it),
         cmocka_unit_test(no_room_frees_the_idle_first),
+        cmocka_unit_test(a_client_that_leaves_costs_its_own_sequence_only),
     };
     return test_exit_code(cmocka_run_group_tests(tests, NULL, NULL));
 }
