@@ -1,9 +1,9 @@
 /* budget.c - `--cache-disk`: off, auto, a size, or a file with one of these, which is
  * read again on SIGHUP. */
 #include "cli/cli.h"
+#include "os/file.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <string.h>
 
 #define TEXT_SIZE 64
@@ -21,21 +21,34 @@ static bool parse(const char *text, uint64_t *ret_budget)
     return cairn__cli_size(text, ret_budget) && *ret_budget > 0;
 }
 
+/* What is no file, a FIFO above all, would hold up the whole server while it is read. */
+static bool read_text(const char *path, char text[TEXT_SIZE], size_t *ret_size, cairn_error *error)
+{
+    cairn__file_info info = {0};
+    int              fd = -1;
+    cairn_status     status = cairn__open_user_file(path, &fd);
+    if (!status)
+        status = cairn__fstat(fd, &info);
+    *ret_size = info.size_bytes < TEXT_SIZE ? (size_t)info.size_bytes : TEXT_SIZE;
+    if (!status && info.is_regular)
+        status = cairn__read_at(fd, text, *ret_size, 0);
+    if (status || !info.is_regular)
+        snprintf(error->text, sizeof error->text, "--cache-disk @%.300s can't be read: %s", path,
+                 status ? cairn__os_error_text() : "it is not a regular file");
+    cairn__close(fd);
+    return !status && info.is_regular;
+}
+
 bool cairn__cli_read_budget(const char *path, uint64_t *ret_budget, cairn_error *error)
 {
-    char  text[TEXT_SIZE + 1];
-    FILE *file = fopen(path, "r");
-    if (!file) {
-        snprintf(error->text, sizeof error->text, "--cache-disk @%.300s can't be read: %s", path, strerror(errno));
+    char   text[TEXT_SIZE + 1];
+    size_t n = 0;
+    if (!read_text(path, text, &n, error))
         return false;
-    }
-    size_t n  = fread(text, 1, TEXT_SIZE, file);
-    bool   ok = !ferror(file);
-    fclose(file);
     while (n > 0 && isspace((unsigned char)text[n - 1]))
         n--;
     text[n] = 0;
-    if (ok && parse(text, ret_budget))
+    if (parse(text, ret_budget))
         return true;
     snprintf(error->text, sizeof error->text,
              "the file of --cache-disk @%.300s must hold off, auto or a size such as 20G and nothing else", path);

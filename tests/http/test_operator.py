@@ -151,6 +151,10 @@ def test_smaller_while_it_runs():
             write("a lot")
             os.kill(server.process.pid, signal.SIGHUP)
             wait_until(lambda: "the cache's size stays as it is" in server.log(), 10, "a refusal")
+            os.unlink(path)
+            os.mkfifo(path)  # nobody writes into it, and the server must not wait for that
+            os.kill(server.process.pid, signal.SIGHUP)
+            wait_until(lambda: "is not a regular file; the cache's size stays" in server.log(), 10, "a FIFO refused")
             answer = server.complete(prompt_of(60, 1000), max_tokens=1)
             check(disk_bytes(server.cache) <= 7 << 20, disk_bytes(server.cache))
             check(cached(answer) > 0)
