@@ -8,10 +8,13 @@ Servers of the modes run one at a time, in changing order within a round, each
 with an empty cache root and one request to warm up. Every measured prompt is
 new, so all of it is prefilled and recorded. Prefill: prompt tokens over time to
 the first token. Decode: tokens after the first over the time they took. Both at
-the client."""
+the client. Work: prompt tokens over the processor time that the server took for
+the whole request and for what it wrote behind it, which tells more than the
+others on a machine that is busy otherwise."""
 import argparse
 import os
 import shutil
+import time
 
 from lib import (Cairn, Failure, WorkFolder, add_common_options, check_common_options, machine, median, run_main,
                  stream, table, write_json)
@@ -30,16 +33,29 @@ def prompt_ids(n, seed):
     return ids
 
 
+WHAT = ("prefill", "decode", "work")
+SETTLE = 0.5  # seconds in which the last pages are written
+
+
+def processor_seconds(server):
+    with open(f"/proc/{server.pid}/stat", encoding="ascii", errors="replace") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def ask(server, n, generate, seed):
     body = {"prompt": prompt_ids(n, seed), "max_tokens": generate, "temperature": 0, "ignore_eos": True,
             "stream_options": {"include_usage": True}}
+    before = processor_seconds(server)
     answer = stream(server, "/v1/completions", body)
     done = answer.usage.get("completion_tokens", 0)
     if answer.cached_tokens:
         raise Failure(f"{answer.cached_tokens} tokens of a new prompt were cached")
     if done < 2:
         raise Failure(f"only {done} tokens were generated")
-    return {"prefill": n / answer.ttft, "decode": (done - 1) / (answer.last_token - answer.ttft)}
+    time.sleep(SETTLE)
+    return {"prefill": n / answer.ttft, "decode": (done - 1) / (answer.last_token - answer.ttft),
+            "work": n / max(processor_seconds(server) - before, 0.01)}
 
 
 def measure(args, work, mode, round_):
@@ -78,13 +94,13 @@ def main():
         for mode in MODES if round_ % 2 == 0 else MODES[::-1]:
             results[mode[0]].append(measure(args, work, mode, round_))
     rates = {key: {what: median([r[what] for round_ in results[key] for r in round_])
-                   for what in ("prefill", "decode")} for key, _, _ in MODES}
-    table(("mode", "prefill tokens/s", "decode tokens/s"),
-          [(name, f"{rates[key]['prefill']:.1f}", f"{rates[key]['decode']:.1f}") for key, name, _ in MODES])
+                   for what in WHAT} for key, _, _ in MODES}
+    table(("mode", "prefill tokens/s", "decode tokens/s", "prompt tokens per processor second"),
+          [(name, *(f"{rates[key][what]:.1f}" for what in WHAT)) for key, name, _ in MODES])
     checks = [{"what": f"{name}: {what}", "value": share(results, mode, base, what), "limit": limit}
-              for mode, base, name, limits in (("on", "off", "tier on / off", (0.97, 0.97)),
-                                               ("reproducible", "on", "--reproducible / default", (0.90, 0.95)))
-              for what, limit in zip(("prefill", "decode"), limits)]
+              for mode, base, name, limits in (("on", "off", "tier on / off", (0.97, 0.97, 0.97)),
+                                               ("reproducible", "on", "--reproducible / default", (0.90, 0.95, 0.90)))
+              for what, limit in zip(WHAT, limits)]
     print()
     for check in checks:
         check["met"] = check["value"] >= check["limit"]
