@@ -58,7 +58,7 @@ class Agent:
 
     def restart(self):
         """SIGKILL when what was put is on disk."""
-        self.quiet(0.4)
+        self.quiet(0.3)
         self.server.kill()
         os.unlink(self.server.log_path)
         self.server.start()
@@ -68,7 +68,7 @@ class Agent:
         with open(f"/proc/{self.server.process.pid}/io") as f:
             return int(re.search(r"^wchar: (\d+)", f.read(), re.M).group(1))
 
-    def quiet(self, seconds=0.15):
+    def quiet(self, seconds=0.1):
         """Waits until nothing was written for a while."""
         seen, since, deadline = self.bytes_written(), time.monotonic(), time.monotonic() + 20
         while time.monotonic() - since < seconds:
