@@ -22,9 +22,10 @@ SKIP = 77
 
 
 def environment(home):
-    """Nothing of the caller's but what the sanitizers need, and how threads wait."""
+    """Nothing of the caller's but what the sanitizers need, and how threads wait: asleep, since two teams
+    that spin at their barriers on two cores make each other wait for minutes."""
     kept = {k: v for k, v in os.environ.items() if k.endswith("SAN_OPTIONS") or k == "OMP_WAIT_POLICY"}
-    return {"HOME": home, "PATH": os.environ.get("PATH", ""), **kept}
+    return {"HOME": home, "PATH": os.environ.get("PATH", ""), "OMP_WAIT_POLICY": "passive", **kept}
 
 
 class Failure(Exception):
