@@ -418,7 +418,7 @@ static void write_table(const char *file, const models *m, result *all[N_SETUPS]
                  "One process records and is killed; a fresh one restores the same prompt, another tail, a prompt that "
                  "parts earlier, and the first once more. **exact**: all logits that follow equal, bit for bit, those of a "
                  "process that was cut at the same positions. Recipes are explained in "
-                 "[architecture.md](architecture.md#windows-and-recurrent-state); bytes are those of the tiny model with "
+                 "[architecture.md](architecture.md#windows-and-recurrent-state); whole sequences are refused with `--reproducible`; bytes are those of the tiny model with "
                  "f16, a checkpoint's after %d tokens.\n\n| model | recipe |", N);
     for (int s = 0; s < N_SETUPS; s++)
         fprintf(out, " %s |", setups[s].name);
