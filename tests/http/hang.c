@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
@@ -40,7 +41,18 @@ HELD(ssize_t, pread, (int fd, void *buf, size_t size, off_t offset), (fd, buf, s
 HELD(ssize_t, pwrite, (int fd, const void *buf, size_t size, off_t offset), (fd, buf, size, offset))
 HELD(int, fdatasync, (int fd), (fd))
 HELD(int, fsync, (int fd), (fd))
-HELD(int, fstatat, (int dir, const char *path, struct stat *st, int flags), (dir, path, st, flags))
+
+/* The model's file, which is looked at before each request, lies on another disk:
+ * its weights are mapped, so a hang of that one stops everything anyway. */
+int fstatat(int dir, const char *path, struct stat *st, int flags)
+{
+    int (*real)(int, const char *, struct stat *, int) =
+        (int (*)(int, const char *, struct stat *, int))dlsym(RTLD_NEXT, "fstatat");
+    if (!strstr(path, ".gguf"))
+        wait_for_the_disk();
+    return real(dir, path, st, flags);
+}
+
 HELD(int, futimens, (int fd, const struct timespec times[2]), (fd, times))
 HELD(ssize_t, getdents64, (int fd, void *buf, size_t size), (fd, buf, size))
 HELD(int, renameat2, (int from, const char *old, int to, const char *new, unsigned flags), (from, old, to, new, flags))
