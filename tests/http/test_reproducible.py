@@ -15,7 +15,7 @@ import random
 from cairn_http import *
 
 N_PROMPTS = int(os.environ.get("CAIRN_REPRODUCIBLE_PROMPTS", "3"))
-SHORTEST, LONGEST, TAIL, ANSWER, GRID, CTX = 300, 3000 if N_PROMPTS >= 10 else 1500, 20, 12, 512, 4096
+SHORTEST, LONGEST, TAIL, ANSWER, GRID, CTX = 300, 3000 if N_PROMPTS >= 10 else 1100, 20, 12, 512, 4096
 
 
 def make_prompts():
