@@ -90,6 +90,7 @@ def test_a_key_finds_its_own_pages():
             check(n > 30, "only", n)
             restart(server, b)
             equal(cached(server), 0, "another key")
+            wait_until(lambda: len(namespaces(server)) == 2, 20, "its page to be published")
             restart(server, None)
             equal(cached(server), 0, "no key")
             wait_until(lambda: len(namespaces(server)) == 3, 20, "pages of two keys and of none")
