@@ -119,9 +119,9 @@ void cairn__resident_clear(cairn__engine *engine);
 /* Tokens of seq that may be recorded: all, or in reproducible mode the grid's; none
  * once the model's file changed, since other weights may have computed them. */
 uint32_t cairn__resident_recordable(const cairn__engine *engine, uint32_t seq);
-/* Where a prefill call ended at what the sequence holds: with `store` its checkpoint,
- * if the model needs them; else, on the grid, its state is put in place as a
- * restore would. False: it was lost, and the sequence was removed. */
+/* Where a prefill call ended at what the sequence holds, for a model that needs
+ * checkpoints: on the grid its state is put in place as a restore would, and with
+ * `store` its checkpoint is taken. False: it was lost, and the sequence was removed. */
 CAIRN_MUST_USE bool cairn__resident_checkpoint(cairn__engine *engine, uint32_t seq, bool store);
 void     cairn__resident_record(cairn__engine *engine, uint32_t seq, bool end);
 

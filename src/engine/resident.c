@@ -96,11 +96,11 @@ uint32_t cairn__resident_recordable(const cairn__engine *engine, uint32_t seq)
 bool cairn__resident_checkpoint(cairn__engine *engine, uint32_t seq, bool store)
 {
     const cairn__resident *item = &engine->seqs.items[seq];
-    bool ok = true;
-    if (store && cairn__runtime_model_unchanged(engine->rt))
+    /* A checkpoint that finds no room is not put back: what the disk does must not
+     * be seen in the bits. */
+    bool ok = !engine->options.reproducible || cairn__seq_settle(engine->rt, seq);
+    if (ok && store && cairn__runtime_model_unchanged(engine->rt))
         ok = cairn__seq_checkpoint(engine->rt, seq, &item->salt, item->tokens, item->n);
-    else if (engine->options.reproducible)
-        ok = cairn__seq_settle(engine->rt, seq);
     if (ok)
         return true;
     cairn__resident_remove(engine, seq);

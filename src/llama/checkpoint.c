@@ -32,13 +32,16 @@ static cairn_page describe(const cairn_llama *cache, llama_seq_id seq, const lla
 }
 
 /* Takes the memory: tokens, to be filled in, and behind them the blob. */
-static bool hand_over(cairn_llama *cache, llama_seq_id seq, cairn_page *page, const llama_token *tokens, uint8_t *memory_take,
-                      uint64_t blob_size)
+static bool hand_over(cairn_llama *cache, llama_seq_id seq, cairn_page *page, const llama_token *tokens,
+                      uint8_t *memory_take, uint64_t blob_size)
 {
     const uint64_t    prefix = (uint64_t)(page->start + page->n_tokens) * sizeof *tokens;
     const cairn_block blocks[2] = {{memory_take, prefix}, {memory_take + prefix, blob_size}};
-    const cairn_put   put = {
-          .identity = cairn__namespace_of(cache, seq)->identity, .pages = page, .n_pages = 1, .release = free, .release_ctx = memory_take};
+    const cairn_put   put = {.identity = cairn__namespace_of(cache, seq)->identity,
+                             .pages = page,
+                             .n_pages = 1,
+                             .release = free,
+                             .release_ctx = memory_take};
     memcpy(memory_take, tokens, prefix);
     page->blocks = blocks;
     page->n_blocks = 2;
@@ -87,8 +90,10 @@ bool cairn_llama_checkpoint(cairn_llama *cache, llama_seq_id seq, const llama_to
     }
     if (memory)
         stored = store(cache, seq, tokens, n_tokens, memory, size);
-    cache->checkpoints_given_up += !stored;
-    cache->tracks[seq].checkpoint_tokens = n_tokens;
+    if (stored)
+        cache->tracks[seq].checkpoint_tokens = n_tokens;
+    else
+        cache->checkpoints_given_up++;
     return true;
 }
 

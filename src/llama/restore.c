@@ -204,7 +204,6 @@ static void restore_pages(restore *job)
         run_pipeline(job);
     if (!job->miss)
         job->miss = listed;
-    job->evicted_s = job->fetch->evicted_s;
 }
 
 /* The pages, if the model has any, and the state at their end: R6. */
@@ -255,12 +254,12 @@ static void ask_store(restore *job, const llama_token *tokens, uint32_t limit)
         job->miss = CAIRN_MISS_TIMEOUT;
         return;
     }
-    if (!cairn__fetch_look_up(job->fetch))
+    if (!cairn__fetch_look_up(job->fetch)) {
         job->miss = CAIRN_MISS_TIMEOUT;
-    else if (cache->partial)
-        restore_to_checkpoint(job);
-    else
-        restore_pages(job);
+    } else {
+        job->evicted_s = job->fetch->evicted_s;
+        (cache->partial ? restore_to_checkpoint : restore_pages)(job);
+    }
     cairn__errand_end(cache);
 }
 

@@ -30,7 +30,7 @@ typedef struct site { /* one life of a server */
     char         digests[80];
 } site;
 
-static void open_site(site *s, cairn__runtime_options options)
+static void open_site_queueing(site *s, cairn__runtime_options options, uint64_t write_queue_bytes)
 {
     cairn_error         error;
     cairn_store_options store_options = {.root = root, .budget_bytes = 1u << 30, .reserve_bytes = 1};
@@ -38,10 +38,16 @@ static void open_site(site *s, cairn__runtime_options options)
         options.n_ctx = 1024;
     if (!options.n_batch)
         options.n_batch = 64;
+    store_options.write_queue_bytes = write_queue_bytes;
     harness_open(&s->h, options, 4);
     if (cairn_store_open(&store_options, &s->store, &error))
         fail_msg("%s", error.text);
     snprintf(s->digests, sizeof s->digests, "%s/digests", root);
+}
+
+static void open_site(site *s, cairn__runtime_options options)
+{
+    open_site_queueing(s, options, 0);
 }
 
 static void attach(site *s)
@@ -406,6 +412,36 @@ static void a_window_goes_on_at_checkpoints(void **state)
     free(c);
 }
 
+/* Checkpoints that find no room are given up, and nobody sees that in the bits. */
+static void reproducible_where_no_checkpoint_has_room(void **state)
+{
+    (void)state;
+    enum { LONG = 1000 }; /* the window's ring wraps */
+    const char *path = getenv("CAIRN_TEST_MODEL_SWA");
+    if (!path || !*path)
+        test_skip();
+    site                   s;
+    cairn__runtime_options options = {.model_path = path, .n_ctx = 1088, .n_batch = 64, .reproducible = true};
+    open_site(&s, options);
+    int32_t *tokens = made_up_tokens(&s.h, LONG, 0, 24);
+    outcome *cold = ask(&s, tokens, LONG); /* without a store */
+    close_site(&s);
+
+    open_site_queueing(&s, options, 1);
+    attach_and_wait(&s);
+    outcome *o = ask(&s, tokens, LONG);
+    assert_same_bits(o, cold);
+    outcome_destroy(o);
+    outcome_destroy(cold);
+    close_site(&s);
+
+    open_site(&s, options);
+    attach_and_wait(&s);
+    assert_int_equal(cached_for(&s, 0, tokens, LONG), 0); /* nothing had been stored */
+    close_site(&s);
+    free(tokens);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_root, remove_root)
 
 int main(void)
@@ -424,6 +460,7 @@ int main(void)
         TEST(what_is_lost_is_stored_again),
         TEST(a_model_replaced_meanwhile_has_no_store),
         TEST(a_window_goes_on_at_checkpoints),
+        TEST(reproducible_where_no_checkpoint_has_room),
     };
     return test_exit_code(cmocka_run_group_tests(tests, NULL, NULL));
 }
