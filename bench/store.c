@@ -271,15 +271,6 @@ static void run_import(const options *o)
 
 /* ---- command line ---- */
 
-static uint32_t parse_count(const char *text, uint32_t max)
-{
-    char         *end;
-    unsigned long value = strtoul(text, &end, 10);
-    if (!*text || *end || value > max)
-        bench_die("not a number up to %u: %s", max, text);
-    return (uint32_t)value;
-}
-
 int main(int argc, char **argv)
 {
     static const struct option longs[] = {
@@ -300,16 +291,16 @@ int main(int argc, char **argv)
             o.logits = optarg;
             break;
         case 'n':
-            o.n_tokens = parse_count(optarg, 1u << 20) / PAGE * PAGE;
+            o.n_tokens = bench_count(optarg, 1u << 20) / PAGE * PAGE;
             break;
         case 'r':
-            o.run_tokens = parse_count(optarg, 1u << 20);
+            o.run_tokens = bench_count(optarg, 1u << 20);
             break;
         case 'j':
-            o.n_readers = parse_count(optarg, 256);
+            o.n_readers = bench_count(optarg, 256);
             break;
         case 'c':
-            o.rounds = (int)parse_count(optarg, MAX_ROUNDS);
+            o.rounds = (int)bench_count(optarg, MAX_ROUNDS);
             break;
         default:
             return 2;

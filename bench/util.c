@@ -32,6 +32,15 @@ void bench_note(const char *format, ...)
     va_end(args);
 }
 
+uint32_t bench_count(const char *text, uint32_t max)
+{
+    char         *end;
+    unsigned long value = strtoul(text, &end, 10);
+    if (!*text || *end || value > max)
+        bench_die("not a number up to %u: %s", max, text);
+    return (uint32_t)value;
+}
+
 double bench_now_ms(void)
 {
     struct timespec t;

@@ -16,6 +16,9 @@
 _Noreturn void bench_die(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void           bench_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* The value of an option: 0..max, or it dies. */
+uint32_t bench_count(const char *text, uint32_t max);
+
 double bench_now_ms(void);                  /* monotonic */
 double bench_median(double *values, int n); /* sorts values */
 long   bench_peak_kib(void);                /* VmHWM of this process */
