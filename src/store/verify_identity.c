@@ -32,21 +32,6 @@ typedef struct one_identity {
 
 /* ---- the text ---- */
 
-static cairn_status read_text(int fd, const cairn__file_info *info, uint8_t **ret_text)
-{
-    int          file = -1;
-    uint8_t     *text = malloc((size_t)info->size_bytes + 1);
-    cairn_status status = text ? cairn__open_read(fd, CAIRN__IDENTITY_TEXT, &file) : CAIRN_ENOMEM;
-    if (!status)
-        status = cairn__read_at(file, text, (size_t)info->size_bytes, 0);
-    cairn__close(file);
-    if (status)
-        free(text);
-    else
-        *ret_text = text;
-    return status;
-}
-
 /* CAIRN_ECORRUPT: it says something that its folder's name denies. */
 static cairn_status learn_from_text(cairn__verify_space *space, const cairn__keyring *keyring, const char *text,
                                     size_t size)
@@ -77,15 +62,14 @@ static cairn_status learn_from_file(cairn__verify_space *space, const cairn__key
     return learn_from_text(space, keyring, text, text_size);
 }
 
-static cairn_status learn_digest(one_identity *id, const cairn__file_info *info)
+static cairn_status learn_digest(one_identity *id)
 {
-    uint8_t *file;
-    if (info->size_bytes > CAIRN__IDENTITY_FILE_MAX)
-        return CAIRN_ECORRUPT;
-    cairn_status status = read_text(id->fd, info, &file);
+    uint8_t         *file;
+    cairn__file_info info;
+    cairn_status     status = cairn__disk_read_identity_text(id->fd, &file, &info);
     if (status)
         return status;
-    status = learn_from_file(&id->space, id->v->store->root.keyring, file, (size_t)info->size_bytes);
+    status = learn_from_file(&id->space, id->v->store->root.keyring, file, (size_t)info.size_bytes);
     free(file);
     return status;
 }
@@ -100,7 +84,7 @@ static void look_at_text(one_identity *id)
     id->bad = true;
     if (!cairn__verify_entry(v, id->fd, CAIRN__IDENTITY_TEXT, false, &info))
         return;
-    cairn_status status = learn_digest(id, &info);
+    cairn_status status = learn_digest(id);
     id->bad = status != CAIRN_OK && status != CAIRN_ENOENT;
     if (status == CAIRN_ECORRUPT)
         cairn__verify_report(v, CAIRN__PROBLEM_IDENTITY, CAIRN__IDENTITY_TEXT, "it is not the text of this folder",

@@ -31,6 +31,11 @@ CAIRN_MUST_USE cairn_status cairn__disk_open_identity(const cairn__root *root, c
                                                       int *ret_fd);
 CAIRN_MUST_USE cairn_status cairn__disk_open_folder(int identity_fd, const cairn_key *parent, int *ret_fd);
 
+/* The text's file, which is bounded: what is longer, or no file, is CAIRN_ECORRUPT.
+ * Also CAIRN_ENOENT, CAIRN_EIO, CAIRN_ENOMEM; on error *ret_text is NULL. free(). */
+CAIRN_MUST_USE cairn_status cairn__disk_read_identity_text(int identity_fd, uint8_t **ret_text,
+                                                           cairn__file_info *ret_info);
+
 /* The name of what is put. */
 cairn__page_name cairn__disk_name(const cairn_digest *identity, const cairn_page *page);
 

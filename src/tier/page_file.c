@@ -33,6 +33,28 @@ cairn_status cairn__disk_open_identity(const cairn__root *root, const cairn_dige
     return status;
 }
 
+cairn_status cairn__disk_read_identity_text(int identity_fd, uint8_t **ret_text, cairn__file_info *ret_info)
+{
+    int          fd = -1;
+    uint8_t     *text = NULL;
+    cairn_status status = cairn__open_read(identity_fd, CAIRN__IDENTITY_TEXT, &fd);
+    *ret_text = NULL;
+    if (!status)
+        status = cairn__fstat(fd, ret_info);
+    if (!status && (!ret_info->is_regular || ret_info->size_bytes > CAIRN__IDENTITY_FILE_MAX))
+        status = CAIRN_ECORRUPT;
+    if (!status && !(text = malloc((size_t)ret_info->size_bytes + 1)))
+        status = CAIRN_ENOMEM;
+    if (!status)
+        status = cairn__read_at(fd, text, (size_t)ret_info->size_bytes, 0);
+    cairn__close(fd);
+    if (status)
+        free(text);
+    else
+        *ret_text = text;
+    return status;
+}
+
 /* Opens the name and looks at what kind of thing it is. */
 static cairn_status open_regular(const cairn__root *root, int folder_fd, const char *name, cairn__page_file *file)
 {

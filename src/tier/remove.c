@@ -28,35 +28,8 @@ static bool holds_only(int dir_fd, const char *wanted)
     return only;
 }
 
-/* CAIRN_OK with *ret_text NULL: there is none. The text of an identity is bounded
- * by the format; what is longer is none of ours. */
-static cairn_status read_text(int dir_fd, char **ret_text, cairn__file_info *ret_info)
-{
-    int          fd = -1;
-    char        *text = NULL;
-    cairn_status status = cairn__open_read(dir_fd, CAIRN__IDENTITY_TEXT, &fd);
-    *ret_info = (cairn__file_info){0};
-    *ret_text = NULL;
-    if (status == CAIRN_ENOENT)
-        return CAIRN_OK;
-    if (!status)
-        status = cairn__fstat(fd, ret_info);
-    if (!status && (!ret_info->is_regular || ret_info->size_bytes > CAIRN__IDENTITY_FILE_MAX))
-        status = CAIRN_EINVAL;
-    if (!status && !(text = malloc((size_t)ret_info->size_bytes + 1)))
-        status = CAIRN_ENOMEM;
-    if (!status)
-        status = cairn__read_at(fd, text, (size_t)ret_info->size_bytes, 0);
-    cairn__close(fd);
-    if (status)
-        free(text);
-    else
-        *ret_text = text;
-    return status;
-}
-
 /* A page came between the look and the removal, and its writer saw the text there. */
-static void put_text_back(int dir_fd, const char *text, size_t size)
+static void put_text_back(int dir_fd, const uint8_t *text, size_t size)
 {
     char temp[CAIRN__TEMP_NAME_SIZE];
     int  fd = -1;
@@ -78,12 +51,14 @@ static void put_text_back(int dir_fd, const char *text, size_t size)
 static uint64_t remove_open(int pages_fd, const char *identity, int fd)
 {
     cairn__file_info folder, text_info;
-    char            *text;
+    uint8_t         *text;
     uint64_t         freed = 0;
-    if (!holds_only(fd, CAIRN__IDENTITY_TEXT) || cairn__fstat(fd, &folder) != CAIRN_OK ||
-        read_text(fd, &text, &text_info) != CAIRN_OK)
+    if (!holds_only(fd, CAIRN__IDENTITY_TEXT) || cairn__fstat(fd, &folder) != CAIRN_OK)
         return 0;
-    bool unlinked = text && cairn__unlink(fd, CAIRN__IDENTITY_TEXT) == CAIRN_OK;
+    cairn_status status = cairn__disk_read_identity_text(fd, &text, &text_info);
+    if (status && status != CAIRN_ENOENT)
+        return 0;
+    bool unlinked = !status && cairn__unlink(fd, CAIRN__IDENTITY_TEXT) == CAIRN_OK;
     if (cairn__remove_dir(pages_fd, identity) == CAIRN_OK)
         freed = folder.disk_bytes + (unlinked ? text_info.disk_bytes : 0);
     else if (unlinked)
