@@ -280,13 +280,7 @@ static void find_stale(const cairn_store *store, cairn__evictor *ev, int64_t now
 cairn_status cairn__forest_open_identity(const cairn_store *store, const cairn__evictor *ev, const cairn__node *n,
                                          int *ret_fd)
 {
-    int          pages_fd;
-    cairn_status status = cairn__open_dir(store->root.fd, CAIRN__ROOT_PAGES, &pages_fd);
-    if (status)
-        return status;
-    status = cairn__open_dir(pages_fd, ev->identities[n->identity].text, ret_fd);
-    cairn__close(pages_fd);
-    return status;
+    return cairn__disk_open_identity_named(&store->root, ev->identities[n->identity].text, ret_fd);
 }
 
 /* Folders depend on the first bytes of a key alone, which names have. */

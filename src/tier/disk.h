@@ -29,6 +29,7 @@
 /* CAIRN_ENOENT: nothing stored there yet. Descriptors to close with cairn__close(). */
 CAIRN_MUST_USE cairn_status cairn__disk_open_identity(const cairn__root *root, const cairn_digest *identity,
                                                       int *ret_fd);
+CAIRN_MUST_USE cairn_status cairn__disk_open_identity_named(const cairn__root *root, const char *name, int *ret_fd);
 CAIRN_MUST_USE cairn_status cairn__disk_open_folder(int identity_fd, const cairn_key *parent, int *ret_fd);
 
 /* The text's file, which is bounded: what is longer, or no file, is CAIRN_ECORRUPT.

@@ -20,17 +20,22 @@ cairn_status cairn__disk_open_folder(int identity_fd, const cairn_key *parent, i
     return cairn__open_dir(identity_fd, name, ret_fd);
 }
 
-cairn_status cairn__disk_open_identity(const cairn__root *root, const cairn_digest *identity, int *ret_fd)
+cairn_status cairn__disk_open_identity_named(const cairn__root *root, const char *name, int *ret_fd)
 {
-    char         name[CAIRN__IDENTITY_NAME_SIZE];
     int          pages_fd;
     cairn_status status = cairn__open_dir(root->fd, CAIRN__ROOT_PAGES, &pages_fd);
     if (status)
         return status;
-    cairn__identity_name(identity, name);
     status = cairn__open_dir(pages_fd, name, ret_fd);
     cairn__close(pages_fd);
     return status;
+}
+
+cairn_status cairn__disk_open_identity(const cairn__root *root, const cairn_digest *identity, int *ret_fd)
+{
+    char name[CAIRN__IDENTITY_NAME_SIZE];
+    cairn__identity_name(identity, name);
+    return cairn__disk_open_identity_named(root, name, ret_fd);
 }
 
 cairn_status cairn__disk_read_identity_text(int identity_fd, uint8_t **ret_text, cairn__file_info *ret_info)
