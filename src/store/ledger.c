@@ -398,6 +398,15 @@ cairn_status cairn__ledger_count_begin(cairn__ledger *ledger, uint64_t *ret_coun
     return status ? status : written;
 }
 
+/* What was written during the count was added, or will be, and the walk may have met it. */
+static bool met_twice(const cairn__ledger_image *im)
+{
+    bool may = im->count_added > 0;
+    for (uint32_t i = 0; i < CAIRN__LEDGER_SLOTS; i++)
+        may |= im->slots[i].reserved > 0;
+    return may;
+}
+
 void cairn__ledger_count_end(cairn__ledger *ledger, uint64_t count_id, uint64_t total_bytes, bool complete)
 {
     cairn__ledger_image im;
@@ -408,6 +417,8 @@ void cairn__ledger_count_end(cairn__ledger *ledger, uint64_t count_id, uint64_t 
         if (complete) {
             im.used = cairn__ledger_plus(total_bytes, im.count_added);
             im.flags = CAIRN__LEDGER_KNOWN;
+            if (met_twice(&im))
+                im.flags |= CAIRN__LEDGER_WANTED;
             im.last_count = count_id;
         }
     }
