@@ -21,9 +21,9 @@ and beside it llama-server by hand: cold, slot save, same process; then restart,
 slot restore, request. "From exec" is process start to first token, model load
 included, and for llama-server the restore, too.
 
-Which server goes first alternates from pair to pair. A restart with the same prompt
-takes a tenth of a second and a machine has moments, so it is done RESTARTS times more
-in each pair, both servers in turn; medians are over all of them."""
+Which server goes first alternates from pair to pair. A machine has moments, so the
+restarts are done RESTARTS times more in each pair, both servers in turn; medians are
+over all of them."""
 import argparse
 import os
 import shutil
@@ -51,7 +51,8 @@ class Prompts:
         self.spare = ids[n:n + 8 * TAIL]
 
     def tail(self, k):
-        tail = self.spare[k * TAIL:(k + 1) * TAIL]
+        at = k % 8 * TAIL
+        tail = self.spare[at:at + TAIL]
         tail[0] = self.spare[0] + 1 + k  # tails differ in their first token
         return self.head + tail
 
@@ -197,16 +198,17 @@ def medians(pairs, field="ttft"):
 
 
 def restart_again(args, work, prompts, ours, theirs):
-    """Both servers in turn, on what the pair has left on disk."""
-    tokens, want = prompts.tail(0), args.tokens - 1
-    again = {"cairn": [], "llama": []}
-    for _ in range(args.restarts):
-        again["cairn"].append(first_request(args, work, os.path.join(work, "root"), tokens, want))
-        if theirs:
-            again["llama"].append(llama_restart(args, work, tokens))
-    ours[-1]["more"] = {"restart_same": again["cairn"]}
+    """Both servers in turn, on what the pair has left on disk; each other tail is new to it."""
+    again = {"cairn": {"restart_same": [], "restart_other": []}, "llama": {"restart_same": [], "restart_other": []}}
+    for i in range(args.restarts):
+        for key, tokens, want in (("restart_same", prompts.tail(0), args.tokens - 1),
+                                  ("restart_other", prompts.tail(5 + i), args.tokens - TAIL)):
+            again["cairn"][key].append(first_request(args, work, os.path.join(work, "root"), tokens, want))
+            if theirs:
+                again["llama"][key].append(llama_restart(args, work, tokens))
+    ours[-1]["more"] = again["cairn"]
     if theirs:
-        theirs[-1]["more"] = {"restart_same": again["llama"]}
+        theirs[-1]["more"] = again["llama"]
 
 
 def targets(args, ours, theirs, memcpy):
@@ -283,7 +285,7 @@ def main():
                         help="llama-server of the same build (default: $LLAMA_BIN's); '' measures Cairn alone")
     parser.add_argument("--tokens", type=int, default=7500)
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--restarts", type=int, default=5, help="more restarts with the same prompt in each pair")
+    parser.add_argument("--restarts", type=int, default=5, help="more restarts with either prompt in each pair")
     parser.add_argument("--ctx", type=int, default=8192)
     parser.add_argument("--batch", type=int, default=512, help="llama-server's batch; Cairn's default is 512")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="llama-server's; Cairn's default: all cores")

@@ -76,7 +76,7 @@ long bench_peak_kib(void)
 
 void *bench_alloc(size_t size)
 {
-    void *p = malloc(size ? size : 1);
+    void *p = aligned_alloc(4096, (size / 4096 + 1) * 4096); /* as the adapter's buffers are */
     if (!p)
         bench_die("out of memory: %zu bytes", size);
     memset(p, 0, size);

@@ -5,6 +5,9 @@
 #include <string.h>
 
 #define WRITER_MS 500u /* a batch and its syncs on a slow disk; a prefill takes longer */
+/* Blocks begin on a page of their file. A kernel's copy to 1 to 31 bytes behind that,
+ * where malloc puts large memory, runs at half the speed (Zen 4). */
+#define PAGE 4096u
 
 struct cairn__fetch_task {
     cairn__task       task; /* first: the pool hands it back */
@@ -173,7 +176,7 @@ static cairn_status read_one(cairn__fetch_run *r, uint32_t page, uint32_t block,
     const uint64_t size = cairn__block_size(layout, block, view.n_tokens);
     if (*private_size < size) {
         free(*private);
-        *private = malloc(size);
+        *private = aligned_alloc(PAGE, (size + PAGE - 1) / PAGE * PAGE);
         *private_size = *private ? size : 0;
         if (!*private)
             return CAIRN_ENOMEM;

@@ -14,7 +14,7 @@ enum {
      * read and being imported; larger ones only cost memory that must be touched
      * before the first restore (bench/store). Pinned: the link wants large copies
      * (H200: 22 GB/s with 38 MB, 25 with 300 MB, bench/gpu), memory is bounded. */
-    PLAIN_RUN_BYTES = 16 << 20,
+    PLAIN_RUN_BYTES = 8 << 20,
     PINNED_RUN_BYTES = 128 << 20,
     MAX_READERS = 16,          /* 16 readers from the page cache reach 37 GB/s there, more gain nothing */
     N_STAGES = 3,
@@ -92,6 +92,13 @@ static cairn_status check_grid(const cairn_llama *cache, cairn_error *error)
     return CAIRN_OK;
 }
 
+/* One core is the importing thread's: where all read, it waits for its turn. */
+static uint32_t default_readers(void)
+{
+    const uint32_t cores = cairn__cpu_count();
+    return cores > 1 ? cores - 1 : 1;
+}
+
 static void set_sizes(cairn_llama *cache, const cairn_llama_options *o)
 {
     const uint32_t page = cairn_store_page_tokens(o->store);
@@ -100,7 +107,7 @@ static void set_sizes(cairn_llama *cache, const cairn_llama_options *o)
     cache->scratch = o->scratch_seq ? o->scratch_seq : (llama_seq_id)cache->n_seq - 1;
     cache->page_tokens = page;
     cache->grid_tokens = o->grid_tokens;
-    cache->n_readers = o->n_readers ? o->n_readers : cairn__cpu_count();
+    cache->n_readers = o->n_readers ? o->n_readers : default_readers();
     if (cache->n_readers > MAX_READERS)
         cache->n_readers = MAX_READERS;
 }
@@ -185,7 +192,11 @@ static cairn_status set_up(cairn_llama *cache, const cairn_llama_options *option
     status = start_threads(cache);
     if (!status)
         status = make_buffers(cache, options);
-    return status ? status : cairn__identity_build(cache, options, error);
+    if (!status)
+        status = cairn__identity_build(cache, options, error);
+    if (!status && cache->staging)
+        cairn__staging_warmed(cache->staging, cache->pool);
+    return status;
 }
 
 cairn_status cairn_llama_open(struct llama_model *model, struct llama_context *ctx, const cairn_llama_options *options,

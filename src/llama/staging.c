@@ -103,6 +103,12 @@ cairn_status cairn__staging_create(const cairn__staging_options *options, cairn_
     return CAIRN_OK;
 }
 
+void cairn__staging_warmed(cairn__staging *staging, cairn__pool *pool)
+{
+    for (uint32_t i = 0; i < staging->options.n_warm && i < staging->options.n_buffers; i++)
+        cairn__pool_wait(pool, &staging->stages[i].task);
+}
+
 static void destroy(cairn__staging *staging)
 {
     for (uint32_t i = 0; i < staging->options.n_buffers; i++) {

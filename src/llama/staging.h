@@ -5,7 +5,7 @@
  * faster than pageable memory (LLAMA_CPP.md: 39 against 7 GB/s); where that
  * fails, and on the CPU, they are plain memory on huge pages. Allocating and
  * first touching is slow (0.9 GB/s; pinned 0.5 s per GiB), so it happens once,
- * on a pool thread while the program starts.
+ * on pool threads while the program starts.
  *
  * A buffer belongs to who acquired it until it is released, from any thread.
  * The set lives until its owner has dropped it and every buffer came back: a
@@ -29,6 +29,8 @@ typedef struct cairn__staging_options {
 } cairn__staging_options;
 CAIRN_MUST_USE cairn_status cairn__staging_create(const cairn__staging_options *options, cairn__pool *pool,
                                                   cairn__staging **ret_staging);
+/* Until the n_warm buffers are made: else the first restore waits for them. */
+void cairn__staging_warmed(cairn__staging *staging, cairn__pool *pool);
 void cairn__staging_drop(cairn__staging *staging); /* accepts NULL */
 
 /* A free buffer, or NULL: all in use, or out of memory. Makes one that was not

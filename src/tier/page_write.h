@@ -6,7 +6,7 @@
 
 /* Small blocks are gathered, so that a page of them is not written in hundreds of
  * calls; sealed ones are encrypted into it, since the caller's are read-only. */
-#define CAIRN__GATHER_SIZE ((size_t)256 << 10)
+#define CAIRN__GATHER_SIZE ((size_t)2 << 20)
 
 typedef struct cairn__page_write {
     int                 fd;
