@@ -21,8 +21,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #define MAX_ROUNDS 64
@@ -119,16 +119,37 @@ static int add_file(const char *path, const struct stat *st, int type, struct FT
     return 0;
 }
 
-/* Whether a byte of the file is in the page cache. */
-static bool is_cached(int fd, off_t size)
+/* How many of the file's pages are in the page cache; asking by reading would change it. */
+static size_t n_cached(int fd, size_t size)
 {
-    char byte;
-    for (off_t at = 0; at < size; at += 1 << 18)
-        if (preadv2(fd, &(struct iovec){&byte, 1}, 1, at, RWF_NOWAIT) == 1)
-            return true;
-        else if (errno != EAGAIN)
-            bench_die("this file system can't tell what is in the page cache: %s", strerror(errno));
-    return false;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), n_pages = (size + page - 1) / page;
+    unsigned char *there = bench_alloc(n_pages);
+    void          *map = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    size_t         n = 0;
+    if (map == MAP_FAILED || mincore(map, size, there) != 0)
+        bench_die("this file system can't tell what is in the page cache: %s", strerror(errno));
+    for (size_t i = 0; i < n_pages; i++)
+        n += there[i] & 1;
+    munmap(map, size);
+    free(there);
+    return n;
+}
+
+/* A restore from the device is followed by bringing the files into memory. */
+static void await_cache(void)
+{
+    for (size_t i = 0; i < n_files; i++) {
+        struct stat st;
+        int         fd = open(files[i], O_RDONLY | O_CLOEXEC);
+        if (fd < 0 || fstat(fd, &st) != 0)
+            bench_die("%s: %s", files[i], strerror(errno));
+        for (int tries = 0; n_cached(fd, (size_t)st.st_size) == 0; tries++) {
+            if (tries == 1000)
+                bench_die("%s does not come into the page cache", files[i]);
+            usleep(10000);
+        }
+        close(fd);
+    }
 }
 
 static void drop_from_cache(void)
@@ -139,7 +160,7 @@ static void drop_from_cache(void)
         int         fd = open(files[i], O_RDONLY | O_CLOEXEC);
         if (fd < 0 || fstat(fd, &st) != 0 || posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) != 0)
             bench_die("%s: %s", files[i], strerror(errno));
-        for (int tries = 0; is_cached(fd, st.st_size); tries++) { /* pages on their way can't be dropped */
+        for (int tries = 0; n_cached(fd, (size_t)st.st_size) > 0; tries++) { /* pages on their way can't be dropped */
             if (tries == 200)
                 bench_die("%s stays in the page cache", files[i]);
             usleep(10000);
@@ -208,6 +229,7 @@ static void cold(const options *o)
     for (int i = 0; i < o->rounds; i++) {
         drop_from_cache();
         restore[i] = restore_ms(o, &b);
+        await_cache();
         for (int direct = 0; direct < kinds; direct++)
             for (int t = 0; t < 5; t++)
                 plain[direct][t][i] = read_ms(1 << t, direct ? O_DIRECT : 0);

@@ -140,9 +140,22 @@ CAIRN_API cairn_page_view cairn_pin_page(const cairn_pin *pin, uint32_t page); /
  * CAIRN_ECORRUPT (counted, page quarantined), CAIRN_EIO, CAIRN_EINVAL. */
 CAIRN_API CAIRN_MUST_USE cairn_status cairn_pin_read_block(cairn_pin *pin, uint32_t page, uint32_t block, void *dst);
 
-/* Lets the device begin with page `page`, which will be read soon; a hint. Returns
- * when it was told, which takes as long as its queue is full: from a thread that has
- * nothing else to do. */
+/* The same for a page that is cold, and one of its blocks [block, end), which the caller
+ * reads one after the other: the device is asked for all of them at once, past the page
+ * cache, which takes longer to fill than a fast device needs.
+ * A window is of one thread at a time and of one pin, after whose release nothing can
+ * be done with it but to destroy it; it is as large as the largest [block, end). */
+typedef struct cairn_pin_window cairn_pin_window;
+CAIRN_API CAIRN_MUST_USE cairn_pin_window *cairn_pin_window_create(void); /* NULL: out of memory */
+CAIRN_API void cairn_pin_window_destroy(cairn_pin_window *window); /* accepts NULL */
+CAIRN_API CAIRN_MUST_USE cairn_status cairn_pin_read_through(cairn_pin *pin, cairn_pin_window *window, uint32_t page,
+                                                             uint32_t block, uint32_t end, void *dst);
+/* Whether the device would be asked for the page's end; a guess about the rest. */
+CAIRN_API bool cairn_pin_is_cold(const cairn_pin *pin, uint32_t page); /* page < n_pages */
+
+/* Brings page `page` into the page cache, for whoever reads it next; a hint. Returns
+ * when the device was told, which takes as long as its queue is full: from a thread
+ * that has nothing else to do. */
 CAIRN_API void cairn_pin_read_ahead(cairn_pin *pin, uint32_t page); /* page < n_pages */
 
 /* The caller's own look at a page found that it is not what its identity

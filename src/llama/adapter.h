@@ -29,6 +29,9 @@
 #include "llama/errand.h"
 #include "llama/staging.h"
 
+#define CAIRN__MAX_READERS 16u /* they reach 37 GB/s from the page cache, more gain nothing */
+#define CAIRN__WINDOW_BYTES (1u << 20) /* what makes a device busy at once (bench/cold) */
+
 /* The pages of one salt. */
 typedef struct cairn__namespace {
     cairn_identity *identity;
@@ -67,9 +70,10 @@ struct cairn_llama {
     char                  unsupported[256];
 
     llama_seq_id scratch;
-    uint32_t     n_seq, n_ctx, page_tokens, run_tokens, n_readers, grid_tokens;
+    uint32_t     n_seq, n_ctx, page_tokens, run_tokens, grid_tokens;
+    uint32_t     n_readers, n_cold_readers; /* of what is in memory, and of what the device has to give */
 
-    cairn__pool    *pool;  /* n_readers */
+    cairn__pool    *pool;  /* the more of both */
     cairn__pool    *clerk; /* one thread */
     cairn__errand  *errand; /* NULL: none */
     uint64_t        patience_ns;

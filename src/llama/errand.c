@@ -19,6 +19,7 @@ static bool make_way(cairn_llama *cache)
     cairn__errand *errand = cache->errand;
     if (!errand)
         return true;
+    atomic_store(&errand->in_the_way, true);
     const bool     left = !cairn__errand_wanted(errand);
     const uint64_t now_ns = cairn__monotonic_ns();
     if (!errand->settle(errand, left ? now_ns : now_ns + cache->patience_ns)) {
@@ -78,6 +79,7 @@ void cairn__errand_finish(cairn_llama *cache)
     cairn__errand *errand = cache->errand;
     if (!errand)
         return;
+    atomic_store(&errand->in_the_way, true);
     while (!errand->settle(errand, UINT64_MAX))
         continue;
     cache->errand = NULL;

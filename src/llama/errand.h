@@ -37,6 +37,7 @@ typedef struct cairn__errand {
     void (*destroy)(struct cairn__errand *errand);
     atomic_uint_fast64_t moved; /* bytes, as a measure of progress */
     atomic_bool          left;
+    atomic_bool          in_the_way; /* another one waits for its end */
     uint64_t             began_ns, seen_ns, seen; /* the owner's: when `moved` became `seen` */
 } cairn__errand;
 
@@ -60,6 +61,12 @@ static inline void cairn__errand_moved(cairn__errand *errand, uint64_t bytes)
 static inline bool cairn__errand_wanted(const cairn__errand *errand)
 {
     return !atomic_load_explicit(&errand->left, memory_order_relaxed);
+}
+
+/* For what may as well not be done. */
+static inline bool cairn__errand_has_time(const cairn__errand *errand)
+{
+    return cairn__errand_wanted(errand) && !atomic_load_explicit(&errand->in_the_way, memory_order_relaxed);
 }
 
 #endif

@@ -101,6 +101,18 @@ static void accept_checkpoint(cairn__fetch *fetch, const cairn_hit *hit)
     fetch->miss = status == CAIRN_ECORRUPT ? CAIRN_MISS_CORRUPT : CAIRN_MISS_IO;
 }
 
+/* All as if they were warm, if that takes memory that is not there. */
+static void find_cold(cairn__fetch *fetch)
+{
+    for (uint32_t i = 0; i < fetch->n_pages; i++) {
+        if (!cairn_pin_is_cold(fetch->pin, i))
+            continue;
+        if (!fetch->cold && !(fetch->cold = calloc(fetch->n_pages, sizeof *fetch->cold)))
+            return;
+        fetch->cold[i] = true;
+    }
+}
+
 static void look_up(cairn__task *task)
 {
     cairn__fetch     *fetch = fetch_of(task, offsetof(cairn__fetch, look_up));
@@ -129,59 +141,72 @@ static void look_up(cairn__task *task)
         accept_pages(fetch, hit.n_pages, hit.cached_tokens < fetch->limit ? hit.cached_tokens : fetch->limit);
     if (hit.has_checkpoint)
         accept_checkpoint(fetch, &hit);
-}
-
-/* A device gives what it can only when it has much to do at a time; readers ask for
- * a block each. */
-static void read_ahead(cairn__task *task)
-{
-    cairn__fetch *fetch = fetch_of(task, offsetof(cairn__fetch, ahead));
-    for (uint32_t i = 0; i < fetch->n_pages && cairn__errand_wanted(&fetch->errand); i++)
-        cairn_pin_read_ahead(fetch->pin, i);
+    find_cold(fetch);
 }
 
 static void release_pin(cairn__task *task)
 {
-    cairn_pin_release(fetch_of(task, offsetof(cairn__fetch, release))->pin);
+    cairn__fetch *fetch = fetch_of(task, offsetof(cairn__fetch, release));
+    for (uint32_t i = 0; fetch->cold && i < fetch->n_pages && cairn__errand_has_time(&fetch->errand); i++)
+        cairn_pin_read_ahead(fetch->pin, i);
+    cairn_pin_release(fetch->pin);
 }
 
 /* ---- reading (pool threads) ---- */
 
-static cairn_status read_indirect(cairn__fetch_run *r, uint32_t page, uint32_t block, const cairn_page_view *view,
-                                  uint8_t *private)
+/* A reader's own memory. */
+typedef struct reader {
+    cairn__fetch_run *run;
+    cairn_pin_window *window;
+    uint8_t          *private; /* for a block that is not read where it is imported from */
+    uint64_t          private_size;
+} reader;
+
+static cairn_status read_into(reader *reader, uint32_t page, uint32_t block, uint32_t end, void *dst)
 {
+    const cairn__fetch_run *r = reader->run;
+    const uint32_t          at = r->first_page + page;
+    return reader->window && r->fetch->cold[at]
+               ? cairn_pin_read_through(r->fetch->pin, reader->window, at, block, end, dst)
+               : cairn_pin_read_block(r->fetch->pin, at, block, dst);
+}
+
+static cairn_status read_indirect(reader *reader, uint32_t page, uint32_t block, uint32_t end,
+                                  const cairn_page_view *view)
+{
+    cairn__fetch_run    *r = reader->run;
     const cairn__layout *layout = r->fetch->cache->layout;
-    cairn_status         status = cairn_pin_read_block(r->fetch->pin, r->first_page + page, block, private);
+    cairn_status         status = read_into(reader, page, block, end, reader->private);
     if (status)
         return status;
     if (layout->blocks[block].segment < 0 &&
-        !cairn__block_ext_check(private, view->used_tokens, view->start, r->fetch->tokens + view->start)) {
+        !cairn__block_ext_check(reader->private, view->used_tokens, view->start, r->fetch->tokens + view->start)) {
         cairn_pin_reject(r->fetch->pin, r->first_page + page);
         return CAIRN_ECORRUPT;
     }
     cairn__block_span span = {r->n_cells, view->start - r->start, view->used_tokens, view->n_tokens, NULL};
-    cairn__block_scatter(layout, block, cairn__stage_data(r->stage), &span, private);
+    cairn__block_scatter(layout, block, cairn__stage_data(r->stage), &span, reader->private);
     return CAIRN_OK;
 }
 
-static cairn_status read_one(cairn__fetch_run *r, uint32_t page, uint32_t block, uint8_t **private,
-                             uint64_t *private_size)
+static cairn_status read_one(reader *reader, uint32_t page, uint32_t block, uint32_t end)
 {
+    cairn__fetch_run     *r = reader->run;
     const cairn__layout  *layout = r->fetch->cache->layout;
     const cairn_page_view view = cairn_pin_page(r->fetch->pin, r->first_page + page);
     if (cairn__block_is_contiguous(layout, block) && view.used_tokens == view.n_tokens) {
         uint64_t at = cairn__block_offset(layout, block, r->n_cells, view.start - r->start);
-        return cairn_pin_read_block(r->fetch->pin, r->first_page + page, block, cairn__stage_data(r->stage) + at);
+        return read_into(reader, page, block, end, cairn__stage_data(r->stage) + at);
     }
     const uint64_t size = cairn__block_size(layout, block, view.n_tokens);
-    if (*private_size < size) {
-        free(*private);
-        *private = aligned_alloc(PAGE, (size + PAGE - 1) / PAGE * PAGE);
-        *private_size = *private ? size : 0;
-        if (!*private)
+    if (reader->private_size < size) {
+        free(reader->private);
+        reader->private = aligned_alloc(PAGE, (size + PAGE - 1) / PAGE * PAGE);
+        reader->private_size = reader->private ? size : 0;
+        if (!reader->private)
             return CAIRN_ENOMEM;
     }
-    return read_indirect(r, page, block, &view, *private);
+    return read_indirect(reader, page, block, end, &view);
 }
 
 static void fail(cairn__fetch_run *r, uint32_t page, cairn_status status)
@@ -193,28 +218,66 @@ static void fail(cairn__fetch_run *r, uint32_t page, cairn_status status)
         atomic_store(&r->error, status);
 }
 
-static void read_blocks(cairn__task *task)
+static void read_group(reader *reader, uint32_t page, uint32_t first)
 {
-    cairn__fetch_run *r = ((cairn__fetch_task *)task)->run;
+    cairn__fetch_run *r = reader->run;
     const uint32_t    n_blocks = r->fetch->cache->layout->n_blocks;
-    uint8_t          *private = NULL;
-    uint64_t          private_size = 0;
-    for (;;) {
-        uint32_t i = atomic_fetch_add(&r->next, 1);
-        uint32_t page = i / n_blocks;
-        if (page >= atomic_load(&r->bad))
-            break; /* the end, or behind a page that failed */
-        cairn_status status = read_one(r, page, i % n_blocks, &private, &private_size);
+    const uint32_t    end = first + r->group < n_blocks ? first + r->group : n_blocks;
+    for (uint32_t block = first; block < end && page < atomic_load(&r->bad); block++) {
+        cairn_status status = read_one(reader, page, block, end);
         if (status)
             fail(r, page, status);
         else
             cairn__errand_moved(&r->fetch->errand,
-                                cairn_pin_page(r->fetch->pin, r->first_page + page).block_size[i % n_blocks]);
+                                cairn_pin_page(r->fetch->pin, r->first_page + page).block_size[block]);
     }
-    free(private);
+}
+
+static uint32_t groups_of(const cairn__fetch_run *r)
+{
+    const uint32_t n_blocks = r->fetch->cache->layout->n_blocks;
+    return (n_blocks + r->group - 1) / r->group;
+}
+
+/* A window's memory lives as long as the fetch; a reader has one while it reads. */
+static cairn_pin_window *take_window(cairn__fetch *fetch)
+{
+    cairn_pin_window *window = NULL;
+    for (uint32_t i = 0; i < CAIRN__MAX_READERS && !window; i++)
+        window = atomic_exchange(&fetch->windows[i], NULL);
+    return window ? window : cairn_pin_window_create();
+}
+
+static void give_window(cairn__fetch *fetch, cairn_pin_window *window)
+{
+    for (uint32_t i = 0; i < CAIRN__MAX_READERS && window; i++)
+        window = atomic_exchange(&fetch->windows[i], window);
+    cairn_pin_window_destroy(window);
+}
+
+static void read_blocks(cairn__task *task)
+{
+    cairn__fetch_run *r = ((cairn__fetch_task *)task)->run;
+    const uint32_t    n_groups = groups_of(r);
+    reader            reader = {.run = r, .window = r->fetch->cold ? take_window(r->fetch) : NULL};
+    for (;;) {
+        uint32_t i = atomic_fetch_add(&r->next, 1);
+        if (i / n_groups >= atomic_load(&r->bad))
+            break; /* the end, or behind a page that failed */
+        read_group(&reader, i / n_groups, i % n_groups * r->group);
+    }
+    give_window(r->fetch, reader.window);
+    free(reader.private);
 }
 
 /* ---- the owner's side ---- */
+
+static uint32_t window_blocks(const cairn_llama *cache)
+{
+    const uint32_t n_blocks = cache->layout->n_blocks;
+    const uint64_t n = (uint64_t)CAIRN__WINDOW_BYTES * n_blocks / (cache->layout->row_size * cache->page_tokens);
+    return n == 0 ? 1 : n < n_blocks ? (uint32_t)n : n_blocks;
+}
 
 void cairn__fetch_start(cairn__fetch_run *r)
 {
@@ -222,8 +285,10 @@ void cairn__fetch_start(cairn__fetch_run *r)
     cairn__blob_frame(cache->layout, cairn__stage_data(r->stage), r->start, r->n_cells, cache->scratch);
     atomic_store(&r->next, 0);
     atomic_store(&r->bad, r->n_pages);
-    const uint64_t items = (uint64_t)r->n_pages * cache->layout->n_blocks;
-    r->n_tasks = items < cache->n_readers ? (uint32_t)items : cache->n_readers;
+    r->group = r->fetch->cold ? window_blocks(cache) : 1;
+    const uint32_t n_readers = r->fetch->cold ? cache->n_cold_readers : cache->n_readers;
+    const uint64_t items = (uint64_t)r->n_pages * groups_of(r);
+    r->n_tasks = items < n_readers ? (uint32_t)items : n_readers;
     cairn__errand_mark(&r->fetch->errand);
     for (uint32_t i = 0; i < r->n_tasks; i++) {
         r->tasks[i] = (cairn__fetch_task){.task = {.run = read_blocks}, .run = r};
@@ -259,7 +324,7 @@ uint32_t cairn__fetch_acquire(cairn__fetch *fetch)
         r->stage = n ? cairn__stage_acquire_ready(staging) : cairn__stage_acquire(staging);
         if (!r->stage)
             break;
-        r->tasks = malloc(sizeof *r->tasks * fetch->cache->n_readers);
+        r->tasks = malloc(sizeof *r->tasks * CAIRN__MAX_READERS);
         if (!r->tasks)
             return 0; /* out of memory: released by the caller */
         n++;
@@ -285,8 +350,6 @@ bool cairn__fetch_look_up(cairn__fetch *fetch)
     cairn__pool_submit(cache->clerk, &fetch->look_up);
     if (!cairn__errand_wait(cache, cache->clerk, &fetch->look_up))
         return false;
-    if (fetch->n_pages > 0)
-        cairn__pool_submit(cache->clerk, &fetch->ahead);
     return true;
 }
 
@@ -305,7 +368,6 @@ static bool settle(cairn__errand *errand, uint64_t until_ns)
     cairn__fetch_release(fetch);
     if (!fetch->pin)
         return true;
-    /* The clerk does one thing after another: when this is over, so is reading ahead. */
     if (!fetch->releasing)
         cairn__pool_submit(cache->clerk, &fetch->release);
     fetch->releasing = true;
@@ -314,9 +376,13 @@ static bool settle(cairn__errand *errand, uint64_t until_ns)
 
 void cairn__fetch_destroy(cairn__errand *errand)
 {
-    cairn_identity_destroy(((cairn__fetch *)errand)->identity);
-    free(((cairn__fetch *)errand)->checkpoint);
-    free(errand);
+    cairn__fetch *fetch = (cairn__fetch *)errand;
+    cairn_identity_destroy(fetch->identity);
+    free(fetch->checkpoint);
+    free(fetch->cold);
+    for (uint32_t i = 0; i < CAIRN__MAX_READERS; i++)
+        cairn_pin_window_destroy(fetch->windows[i]);
+    free(fetch);
 }
 
 cairn__fetch *cairn__fetch_create(cairn_llama *cache, const cairn_identity *identity, const llama_token *tokens,
@@ -330,7 +396,6 @@ cairn__fetch *cairn__fetch_create(cairn_llama *cache, const cairn_identity *iden
     fetch->errand.settle = settle;
     fetch->errand.destroy = cairn__fetch_destroy;
     fetch->look_up.run = look_up;
-    fetch->ahead.run = read_ahead;
     fetch->release.run = release_pin;
     fetch->cache = cache;
     fetch->from = from;

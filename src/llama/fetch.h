@@ -2,10 +2,13 @@
  *
  *   look up -> [read run 0 | read run 1 | ...] -> release
  *
- * The clerk, a thread of its own, looks up, lets the device begin with all pages in
- * order, and releases; pool threads read and
+ * The clerk, a thread of its own, looks up and releases; pool threads read and
  * verify the blocks of a run in the buffer from which it is imported. The thread
  * that decodes plans runs, starts them and waits.
+ *
+ * A reader takes some neighbouring blocks at a time. What is not in the page cache
+ * comes past it, about WINDOW bytes at a time, by more readers than what is: they
+ * sleep. The clerk brings it into that cache afterwards, for the next process.
  *
  * Rows go straight where the blob wants them and are verified there. Blocks whose
  * bytes do not lie together (transposed V, extensions) and all blocks of a page that
@@ -32,16 +35,17 @@ struct cairn__fetch_run {
     cairn__stage      *stage;
     uint32_t           first_page, n_pages;
     uint32_t           start, n_cells;
-    atomic_uint        next;  /* next block of the run to read, counted over its pages */
+    uint32_t           group; /* blocks that a reader takes at a time, of one page */
+    atomic_uint        next;  /* next group of the run to read, counted over its pages */
     atomic_uint        bad;   /* first page that failed, relative; n_pages: none */
     atomic_int         error; /* why */
     uint32_t           n_tasks;
-    cairn__fetch_task *tasks; /* [n_readers] */
+    cairn__fetch_task *tasks; /* [CAIRN__MAX_READERS] */
 };
 
 struct cairn__fetch {
     cairn__errand    errand; /* first */
-    cairn__task      look_up, ahead, release;
+    cairn__task      look_up, release;
     bool             releasing;
     cairn_llama     *cache;
     cairn_identity  *identity; /* a copy, like the tokens: tasks may outlive the call */
@@ -54,6 +58,8 @@ struct cairn__fetch {
     uint64_t         checkpoint_size;
     uint32_t         checkpoint_at;
     uint32_t         reached; /* end of the pages that are there */
+    bool            *cold; /* [n_pages], which are not in the page cache; NULL: none */
+    _Atomic(cairn_pin_window *) windows[CAIRN__MAX_READERS]; /* of no reader now; NULL: none */
     cairn__fetch_run runs[CAIRN__FETCH_RUNS];
     llama_token      tokens[]; /* [limit] */
 };

@@ -16,7 +16,7 @@ enum {
      * (H200: 22 GB/s with 38 MB, 25 with 300 MB, bench/gpu), memory is bounded. */
     PLAIN_RUN_BYTES = 8 << 20,
     PINNED_RUN_BYTES = 128 << 20,
-    MAX_READERS = 16,          /* 16 readers from the page cache reach 37 GB/s there, more gain nothing */
+    COLD_READERS = 4,          /* of 1 MiB at a time: enough to keep a device busy while others check and copy */
     N_STAGES = 3,
     N_WARM_STAGES = 3,
     PATIENCE_MS = 2000
@@ -108,8 +108,9 @@ static void set_sizes(cairn_llama *cache, const cairn_llama_options *o)
     cache->page_tokens = page;
     cache->grid_tokens = o->grid_tokens;
     cache->n_readers = o->n_readers ? o->n_readers : default_readers();
-    if (cache->n_readers > MAX_READERS)
-        cache->n_readers = MAX_READERS;
+    if (cache->n_readers > CAIRN__MAX_READERS)
+        cache->n_readers = CAIRN__MAX_READERS;
+    cache->n_cold_readers = cache->n_readers > COLD_READERS ? cache->n_readers : COLD_READERS;
 }
 
 /* Memory that the device of the KV cache copies fastest from; NULL: plain. */
@@ -164,19 +165,19 @@ static cairn_status start_threads(cairn_llama *cache)
     cache->tracks = calloc(cache->n_seq, sizeof *cache->tracks);
     if (!cache->tracks)
         return CAIRN_ENOMEM;
-    cairn_status status = cairn__pool_create(cache->n_readers, &cache->pool);
+    cairn_status status = cairn__pool_create(cache->n_cold_readers, &cache->pool);
     return status ? status : cairn__pool_create(1, &cache->clerk);
 }
 
 static void set_patience(cairn_llama *cache, const cairn_llama_options *o)
 {
-    uint64_t largest = cache->checkpoint_bytes;
+    uint64_t largest = cache->checkpoint_bytes > CAIRN__WINDOW_BYTES ? cache->checkpoint_bytes : CAIRN__WINDOW_BYTES;
     for (uint32_t i = 0; cache->layout && i < cache->layout->n_blocks; i++) {
         uint64_t size = cairn__block_size(cache->layout, i, cache->page_tokens);
         largest = size > largest ? size : largest;
     }
     cache->patience_ns = (o->patience_ms ? o->patience_ms : PATIENCE_MS) * UINT64_C(1000000) +
-                         cache->n_readers * largest * NS_PER_BYTE_IN_FLIGHT;
+                         cache->n_cold_readers * largest * NS_PER_BYTE_IN_FLIGHT;
 }
 
 static cairn_status set_up(cairn_llama *cache, const cairn_llama_options *options, cairn_error *error)

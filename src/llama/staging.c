@@ -5,13 +5,12 @@
  *     ^--------'  (out of memory: tried again by the next acquire) */
 #include "llama/staging.h"
 
+#include "os/memory.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
-
-#define HUGE_PAGE (2u << 20)
 
 typedef enum stage_state { COLD, WARMING, FREE, BUSY } stage_state;
 
@@ -34,12 +33,9 @@ struct cairn__staging {
 
 static uint8_t *make_plain(uint64_t size)
 {
-    uint64_t rounded = (size + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    uint8_t *data = aligned_alloc(HUGE_PAGE, rounded);
-    if (!data)
-        return NULL;
-    (void)madvise(data, rounded, MADV_HUGEPAGE); /* only faster */
-    memset(data, 0, size);
+    uint8_t *data = cairn__alloc_large(size);
+    if (data)
+        memset(data, 0, size);
     return data;
 }
 

@@ -182,13 +182,28 @@ uint64_t cairn__restore_price(cairn_store *store)
 
 /* ---- reading ---- */
 
-cairn_status cairn_pin_read_block(cairn_pin *pin, uint32_t page, uint32_t block, void *dst)
+struct cairn_pin_window {
+    cairn__window window;
+};
+
+cairn_pin_window *cairn_pin_window_create(void)
 {
-    if (!pin || page >= pin->n_pages || block >= pin->pages[page]->file.header.n_blocks || !dst)
-        return CAIRN_EINVAL;
-    cairn__pin_page *p = pin->pages[page];
-    note_read(pin, p->file.block_size[block]);
-    cairn_status     status = cairn__page_file_read(&pin->store->root, &p->file, block, dst);
+    return calloc(1, sizeof(cairn_pin_window));
+}
+
+void cairn_pin_window_destroy(cairn_pin_window *window)
+{
+    if (window)
+        free(window->window.data);
+    free(window);
+}
+
+static cairn_status read_block(cairn_pin *pin, cairn__pin_page *p, cairn__window *window, uint32_t block, uint32_t end,
+                               void *dst)
+{
+    cairn_status status = window
+                              ? cairn__page_file_read_through(&pin->store->root, &p->file, window, block, end, dst)
+                              : cairn__page_file_read(&pin->store->root, &p->file, block, dst);
     if (!status)
         cairn__count(&pin->store->counters.bytes_read, p->file.block_size[block]);
     else if (status == CAIRN_ECORRUPT)
@@ -198,6 +213,29 @@ cairn_status cairn_pin_read_block(cairn_pin *pin, uint32_t page, uint32_t block,
         status = CAIRN_EIO;
     }
     return status;
+}
+
+cairn_status cairn_pin_read_block(cairn_pin *pin, uint32_t page, uint32_t block, void *dst)
+{
+    if (!pin || page >= pin->n_pages || block >= pin->pages[page]->file.header.n_blocks || !dst)
+        return CAIRN_EINVAL;
+    note_read(pin, pin->pages[page]->file.block_size[block]);
+    return read_block(pin, pin->pages[page], NULL, block, block + 1, dst);
+}
+
+cairn_status cairn_pin_read_through(cairn_pin *pin, cairn_pin_window *window, uint32_t page, uint32_t block,
+                                    uint32_t end, void *dst)
+{
+    if (!pin || !window || page >= pin->n_pages || block >= end || end > pin->pages[page]->file.header.n_blocks || !dst)
+        return CAIRN_EINVAL;
+    note_read(pin, pin->pages[page]->file.block_size[block]);
+    return read_block(pin, pin->pages[page], &window->window, block, end, dst);
+}
+
+bool cairn_pin_is_cold(const cairn_pin *pin, uint32_t page)
+{
+    assert(pin && page < pin->n_pages);
+    return cairn__page_file_is_cold(&pin->pages[page]->file);
 }
 
 /* Recency is the mtime of the deepest page used; its ancestors live through it.

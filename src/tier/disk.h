@@ -74,7 +74,20 @@ CAIRN_MUST_USE cairn_status cairn__page_file_open_shape(const cairn__root *root,
  * CAIRN_ENOMEM: can't tell. */
 CAIRN_MUST_USE cairn_status cairn__page_file_read(const cairn__root *root, const cairn__page_file *file, uint32_t block,
                                                   void *dst);
-void                        cairn__page_file_read_ahead(const cairn__page_file *file); /* its blocks will be read soon */
+/* The same for one of the blocks [block, end) that the caller wants one after the
+ * other: the device is asked for all of them at once, past the page cache, and what it
+ * gave lies in the window, unproven, until another is read. */
+typedef struct cairn__window {
+    uint8_t                *data;
+    size_t                  room;
+    const cairn__page_file *file; /* whose bytes [offset, offset + size) are there; NULL: none */
+    uint64_t                offset, size;
+} cairn__window;
+CAIRN_MUST_USE cairn_status cairn__page_file_read_through(const cairn__root *root, const cairn__page_file *file,
+                                                          cairn__window *window, uint32_t block, uint32_t end,
+                                                          void *dst);
+bool                        cairn__page_file_is_cold(const cairn__page_file *file);    /* its end is not in memory */
+void                        cairn__page_file_read_ahead(const cairn__page_file *file); /* its blocks will be read again */
 void                        cairn__page_file_close(cairn__page_file *file); /* accepts a zeroed one with fd -1 */
 
 /* ---- removing ---- */

@@ -7,6 +7,8 @@
  * the block table used later is that copy. A sealed one is decrypted there. */
 #include "tier/disk.h"
 
+#include "os/memory.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -207,6 +209,50 @@ cairn_status cairn__page_file_read(const cairn__root *root, const cairn__page_fi
 {
     cairn_status status = cairn__read_at(file->fd, dst, (size_t)file->block_size[block], file->block_offset[block]);
     return status ? status : cairn__page_prove_block(root->keyring, &file->header, block, dst);
+}
+
+static bool take_from(const cairn__window *window, const cairn__page_file *file, uint32_t block, void *dst)
+{
+    const uint64_t offset = file->block_offset[block], size = file->block_size[block];
+    if (window->file != file || offset < window->offset || offset + size > window->offset + window->size)
+        return false;
+    memcpy(dst, window->data + (offset - window->offset), (size_t)size);
+    return true;
+}
+
+/* False: it can't be read so, or there is no memory. */
+static bool fill(cairn__window *window, const cairn__page_file *file, uint32_t block, uint32_t end)
+{
+    const uint64_t align = CAIRN__DIRECT_ALIGNMENT;
+    const uint64_t from = file->block_offset[block] / align * align;
+    const uint64_t to = file->block_offset[end - 1] + file->block_size[end - 1];
+    const size_t   size = (size_t)((to - from + align - 1) / align * align);
+    window->file = NULL;
+    if (size > window->room) {
+        free(window->data);
+        window->data = cairn__alloc_large(size);
+        window->room = window->data ? size : 0;
+    }
+    if (!window->data || cairn__read_direct(file->fd, window->data, size, (size_t)(to - from), from))
+        return false;
+    window->file = file;
+    window->offset = from;
+    window->size = to - from;
+    return true;
+}
+
+cairn_status cairn__page_file_read_through(const cairn__root *root, const cairn__page_file *file,
+                                           cairn__window *window, uint32_t block, uint32_t end, void *dst)
+{
+    bool have = take_from(window, file, block, dst) ||
+                (fill(window, file, block, end) && take_from(window, file, block, dst));
+    return have ? cairn__page_prove_block(root->keyring, &file->header, block, dst)
+                : cairn__page_file_read(root, file, block, dst);
+}
+
+bool cairn__page_file_is_cold(const cairn__page_file *file)
+{
+    return cairn__is_cold(file->fd, file->info.size_bytes - 1);
 }
 
 void cairn__page_file_read_ahead(const cairn__page_file *file)

@@ -170,11 +170,13 @@ static inline cairn_hit test_lookup(cairn_store *store, const cairn_identity *id
 }
 
 /* Reads every block of a page: the first status that is not CAIRN_OK; with
- * CAIRN_OK the bytes are those that `key` gives. */
+ * CAIRN_OK the bytes are those that `key` gives. Every other time past the page cache. */
 static inline cairn_status test_read_page(cairn_pin *pin, uint32_t page, const cairn_key *key)
 {
-    cairn_page_view v = cairn_pin_page(pin, page);
-    cairn_status    first = CAIRN_OK;
+    static unsigned   n_calls;
+    cairn_page_view   v = cairn_pin_page(pin, page);
+    cairn_status      first = CAIRN_OK;
+    cairn_pin_window *window = n_calls++ % 2 ? cairn_pin_window_create() : NULL;
     assert_int_equal(v.n_blocks, TEST_BLOCKS);
     assert_true(v.layout == TEST_LAYOUT);
     assert_int_equal(v.prefill_ns, 1000 * v.n_tokens);
@@ -183,7 +185,8 @@ static inline cairn_status test_read_page(cairn_pin *pin, uint32_t page, const c
         assert_int_equal(v.block_size[b], size);
         uint8_t     *data = malloc(size ? size : 1);
         uint8_t     *expected = malloc(size ? size : 1);
-        cairn_status status = cairn_pin_read_block(pin, page, b, data);
+        cairn_status status = window ? cairn_pin_read_through(pin, window, page, b, b < 2 ? 2 : v.n_blocks, data)
+                                     : cairn_pin_read_block(pin, page, b, data);
         test_fill_block(key, b, expected, size);
         if (status == CAIRN_OK)
             assert_memory_equal(data, expected, size);
@@ -192,6 +195,7 @@ static inline cairn_status test_read_page(cairn_pin *pin, uint32_t page, const c
         free(data);
         free(expected);
     }
+    cairn_pin_window_destroy(window);
     return first;
 }
 

@@ -150,14 +150,41 @@ cairn_status cairn__read_at(int fd, void *buf, size_t size, uint64_t offset)
     return CAIRN_OK;
 }
 
+bool cairn__is_cold(int fd, uint64_t offset)
+{
+    char byte;
+    return range_fits(1, offset) && cairn__sys_pread_cached(fd, &byte, 1, (off_t)offset) < 0 && errno == EAGAIN;
+}
+
+cairn_status cairn__read_direct(int fd, void *buf, size_t size, size_t needed, uint64_t offset)
+{
+    char path[sizeof "/proc/self/fd/" + 12];
+    int  direct = -1;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    cairn_status status = open_fd(AT_FDCWD, path, O_RDONLY | O_DIRECT | O_NONBLOCK, &direct);
+    if (status)
+        return status;
+    size_t have = 0;
+    while (!status && have < needed) {
+        /* What is short ends the file, or is odd enough to be read in the ordinary way. */
+        ssize_t n = have % CAIRN__DIRECT_ALIGNMENT
+                        ? 0
+                        : cairn__sys_pread(direct, (uint8_t *)buf + have, size - have, (off_t)(offset + have));
+        if (n > 0)
+            have += (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            status = n ? fail() : CAIRN_ECORRUPT;
+    }
+    cairn__close(direct);
+    return status;
+}
+
 /* In pieces that every device takes whole: of a longer one the kernel reads the
  * beginning alone, silently (read_ahead_kb, 128 by default). The last byte comes
  * last: when it is there, so is the rest, as a rule. */
 void cairn__read_ahead(int fd, uint64_t offset, uint64_t size)
 {
-    char last;
-    if (size == 0 || !range_fits((size_t)size, offset) ||
-        cairn__sys_pread_cached(fd, &last, 1, (off_t)(offset + size - 1)) == 1)
+    if (size == 0 || !range_fits((size_t)size, offset) || !cairn__is_cold(fd, offset + size - 1))
         return;
     for (uint64_t at = 0; at < size; at += READ_AHEAD_SIZE) {
         uint64_t piece = size - at < READ_AHEAD_SIZE ? size - at : READ_AHEAD_SIZE;
