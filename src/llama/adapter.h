@@ -73,7 +73,7 @@ struct cairn_llama {
     uint32_t     n_seq, n_ctx, page_tokens, run_tokens, grid_tokens;
     uint32_t     n_readers, n_cold_readers; /* of what is in memory, and of what the device has to give */
 
-    cairn__pool    *pool;  /* the more of both */
+    cairn__pool    *pool, *cold_pool; /* n_readers and n_cold_readers */
     cairn__pool    *clerk; /* one thread */
     cairn__errand  *errand; /* NULL: none */
     uint64_t        patience_ns;

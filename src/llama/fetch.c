@@ -272,6 +272,12 @@ static void read_blocks(cairn__task *task)
 
 /* ---- the owner's side ---- */
 
+/* Runs that are read ahead share them: more at work than cores would take turns. */
+static cairn__pool *readers_of(const cairn__fetch *fetch)
+{
+    return fetch->cold ? fetch->cache->cold_pool : fetch->cache->pool;
+}
+
 static uint32_t window_blocks(const cairn_llama *cache)
 {
     const uint32_t n_blocks = cache->layout->n_blocks;
@@ -292,7 +298,7 @@ void cairn__fetch_start(cairn__fetch_run *r)
     cairn__errand_mark(&r->fetch->errand);
     for (uint32_t i = 0; i < r->n_tasks; i++) {
         r->tasks[i] = (cairn__fetch_task){.task = {.run = read_blocks}, .run = r};
-        cairn__pool_submit(cache->pool, &r->tasks[i].task);
+        cairn__pool_submit(readers_of(r->fetch), &r->tasks[i].task);
     }
 }
 
@@ -300,7 +306,7 @@ bool cairn__fetch_finish(cairn__fetch_run *r)
 {
     cairn_llama *cache = r->fetch->cache;
     for (uint32_t i = 0; i < r->n_tasks; i++)
-        if (!cairn__errand_wait(cache, cache->pool, &r->tasks[i].task))
+        if (!cairn__errand_wait(cache, readers_of(r->fetch), &r->tasks[i].task))
             return false;
     r->n_tasks = 0;
     return true;
@@ -363,7 +369,7 @@ static bool settle(cairn__errand *errand, uint64_t until_ns)
         return false;
     for (uint32_t i = 0; i < CAIRN__FETCH_RUNS; i++)
         for (uint32_t j = 0; j < fetch->runs[i].n_tasks; j++)
-            if (!cairn__pool_wait_until(cache->pool, &fetch->runs[i].tasks[j].task, until_ns))
+            if (!cairn__pool_wait_until(readers_of(fetch), &fetch->runs[i].tasks[j].task, until_ns))
                 return false;
     cairn__fetch_release(fetch);
     if (!fetch->pin)

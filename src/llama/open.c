@@ -165,7 +165,9 @@ static cairn_status start_threads(cairn_llama *cache)
     cache->tracks = calloc(cache->n_seq, sizeof *cache->tracks);
     if (!cache->tracks)
         return CAIRN_ENOMEM;
-    cairn_status status = cairn__pool_create(cache->n_cold_readers, &cache->pool);
+    cairn_status status = cairn__pool_create(cache->n_readers, &cache->pool);
+    if (!status)
+        status = cairn__pool_create(cache->n_cold_readers, &cache->cold_pool);
     return status ? status : cairn__pool_create(1, &cache->clerk);
 }
 
@@ -236,6 +238,7 @@ void cairn_llama_close(cairn_llama *cache)
         return;
     cairn__errand_finish(cache);
     cairn__pool_destroy(cache->clerk);
+    cairn__pool_destroy(cache->cold_pool);
     cairn__pool_destroy(cache->pool); /* before the buffers that its tasks make */
     cairn__staging_drop(cache->staging);
     for (uint32_t i = 0; cache->tracks && i < cache->n_seq; i++)
