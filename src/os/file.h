@@ -24,6 +24,9 @@ typedef struct cairn__file_info {
  * cairn__close(). dir_fd may be AT_FDCWD. Opening for reading never blocks (a FIFO). */
 CAIRN_MUST_USE cairn_status cairn__open_dir(int dir_fd, const char *name, int *ret_fd);
 CAIRN_MUST_USE cairn_status cairn__open_read(int dir_fd, const char *name, int *ret_fd);
+/* FOLDER/NAME in one call, without following a link in either. CAIRN_ENOENT: one of them
+ * is not there. Any other error may be the system's, which can't do it. */
+CAIRN_MUST_USE cairn_status cairn__open_read_in(int dir_fd, const char *path, int *ret_fd);
 /* 0600, O_EXCL, for writing; CAIRN_EBUSY: exists. */
 CAIRN_MUST_USE cairn_status cairn__create_new(int dir_fd, const char *name, int *ret_fd);
 /* 0600, created if missing, for reading and writing. */

@@ -67,24 +67,49 @@ cairn_status cairn__open_child(cairn_store *store, int folder_fd, const cairn__p
     return status;
 }
 
+static bool has_all_tokens(const cairn__page_file *file, const cairn__want *want)
+{
+    return cairn__page_match(&file->header, want->tokens, want->n_tokens) == want->n_tokens;
+}
+
+/* As a rule the page is good or not there, and one call opens it. Everything else is
+ * looked at again in the folder, where it can be moved out of the way. */
+static cairn_status open_at_once(cairn_store *store, const cairn__want *want, const cairn__page_name *name,
+                                 const cairn_key *key, cairn__page_file *ret_file)
+{
+    cairn_status status = cairn__page_file_open_in(&store->root, want->identity_fd, name, &want->parent,
+                                                   want->identity, ret_file);
+    if (!status && !(is_child(ret_file, want, key) && has_all_tokens(ret_file, want))) {
+        cairn__page_file_close(ret_file);
+        return CAIRN_ECORRUPT;
+    }
+    return status;
+}
+
+static cairn_status open_in_folder(cairn_store *store, const cairn__want *want, const cairn__page_name *name,
+                                   const cairn_key *key, cairn__page_file *ret_file)
+{
+    int          folder_fd;
+    cairn_status status = cairn__disk_open_folder(want->identity_fd, &want->parent, &folder_fd);
+    if (status)
+        return status == CAIRN_ENOENT ? status : CAIRN_EIO;
+    status = cairn__open_child(store, folder_fd, name, want, key, ret_file);
+    if (!status && !has_all_tokens(ret_file, want))
+        status = cairn__reject_child(store, folder_fd, name, ret_file);
+    cairn__close(folder_fd);
+    return status;
+}
+
 cairn_status cairn__open_whole(cairn_store *store, const cairn__want *want, cairn_key *ret_key,
                                cairn__page_file *ret_file)
 {
     cairn_key        key = cairn_chain_key(want->identity, &want->parent, want->tokens, want->n_tokens);
     cairn__page_name name = cairn__page_name_of(want->identity, &key, &want->parent, want->tokens, want->n_tokens);
-    cairn__page_file file;
-    int              folder_fd;
-    cairn_status     status = cairn__disk_open_folder(want->identity_fd, &want->parent, &folder_fd);
-    if (status)
-        return status == CAIRN_ENOENT ? status : CAIRN_EIO;
-    status = cairn__open_child(store, folder_fd, &name, want, &key, &file);
-    if (!status && cairn__page_match(&file.header, want->tokens, want->n_tokens) != want->n_tokens)
-        status = cairn__reject_child(store, folder_fd, &name, &file);
-    cairn__close(folder_fd);
-    if (!status) {
+    cairn_status     status = open_at_once(store, want, &name, &key, ret_file);
+    if (status && status != CAIRN_ENOENT)
+        status = open_in_folder(store, want, &name, &key, ret_file);
+    if (!status)
         *ret_key = key;
-        *ret_file = file;
-    }
     return status;
 }
 

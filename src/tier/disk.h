@@ -63,6 +63,11 @@ typedef struct cairn__page_file {
  * be plain: anything else is CAIRN_ECORRUPT. */
 CAIRN_MUST_USE cairn_status cairn__page_file_open(const cairn__root *root, int folder_fd, const cairn__page_name *name,
                                                   const cairn_digest *identity, cairn__page_file *ret_file);
+/* The same without opening its folder, by one call. Of another error than CAIRN_ENOENT
+ * only opening it in its folder says what it means. */
+CAIRN_MUST_USE cairn_status cairn__page_file_open_in(const cairn__root *root, int identity_fd,
+                                                     const cairn__page_name *name, const cairn_key *parent,
+                                                     const cairn_digest *identity, cairn__page_file *ret_file);
 /* A sealed page whose key nobody has: what can be told of it without. Its header has
  * counts and sizes, the rest is zeros; nothing of it can be read. Statuses as
  * above; CAIRN_ECORRUPT also for a plain one. For tools. */

@@ -62,19 +62,22 @@ cairn_status cairn__disk_read_identity_text(int identity_fd, uint8_t **ret_text,
     return status;
 }
 
-/* Opens the name and looks at what kind of thing it is. */
+/* What kind of thing was opened. */
+static cairn_status look_at(const cairn__root *root, cairn__page_file *file)
+{
+    cairn_status status = cairn__fstat(file->fd, &file->info);
+    if (status)
+        return status;
+    bool good = file->info.is_regular && file->info.uid == root->uid;
+    return good ? CAIRN_OK : CAIRN_ECORRUPT;
+}
+
 static cairn_status open_regular(const cairn__root *root, int folder_fd, const char *name, cairn__page_file *file)
 {
     cairn_status status = cairn__open_read(folder_fd, name, &file->fd);
     if (status == CAIRN_EACCES || status == CAIRN_EINVAL || status == CAIRN_ENOTSUP)
         return CAIRN_ECORRUPT; /* a symlink, a file we may not read, a socket */
-    if (status)
-        return status;
-    status = cairn__fstat(file->fd, &file->info);
-    if (status)
-        return status;
-    bool good = file->info.is_regular && file->info.uid == root->uid;
-    return good ? CAIRN_OK : CAIRN_ECORRUPT;
+    return status ? status : look_at(root, file);
 }
 
 /* Reads the whole header into file->memory, behind it room for both arrays. */
@@ -147,13 +150,10 @@ static cairn_status open_and_read(const cairn__root *root, int folder_fd, const 
     return status ? status : read_header(file, ret_size);
 }
 
-static cairn_status load(const cairn__root *root, int folder_fd, const cairn__page_name *name,
-                         const cairn_digest *identity, cairn__page_file *file)
+static cairn_status load(const cairn__root *root, const cairn__page_name *name, const cairn_digest *identity,
+                         uint32_t size, cairn__page_file *file)
 {
-    uint32_t     size = 0;
-    cairn_status status = open_and_read(root, folder_fd, name, file, &size);
-    if (!status)
-        status = decode(root, size, file);
+    cairn_status status = decode(root, size, file);
     if (status)
         return status;
     if (!fits_name(file, name) || memcmp(&file->header.identity, identity, sizeof(*identity)) != 0)
@@ -178,7 +178,10 @@ cairn_status cairn__page_file_open(const cairn__root *root, int folder_fd, const
                                    const cairn_digest *identity, cairn__page_file *ret_file)
 {
     cairn__page_file file = {.fd = -1};
-    cairn_status     status = load(root, folder_fd, name, identity, &file);
+    uint32_t         size = 0;
+    cairn_status     status = open_and_read(root, folder_fd, name, &file, &size);
+    if (!status)
+        status = load(root, name, identity, size, &file);
     if (status) {
         cairn__page_file_close(&file);
         ret_file->info = file.info;
@@ -186,6 +189,29 @@ cairn_status cairn__page_file_open(const cairn__root *root, int folder_fd, const
     }
     *ret_file = file;
     return CAIRN_OK;
+}
+
+cairn_status cairn__page_file_open_in(const cairn__root *root, int identity_fd, const cairn__page_name *name,
+                                      const cairn_key *parent, const cairn_digest *identity, cairn__page_file *ret_file)
+{
+    char             path[CAIRN__FANOUT_NAME_SIZE + CAIRN__PAGE_NAME_SIZE];
+    cairn__page_file file = {.fd = -1};
+    uint32_t         size = 0;
+    cairn__fanout_name(parent, path);
+    path[CAIRN__FANOUT_NAME_SIZE - 1] = '/';
+    cairn__page_name_format(name, path + CAIRN__FANOUT_NAME_SIZE);
+    cairn_status status = cairn__open_read_in(identity_fd, path, &file.fd);
+    if (!status)
+        status = look_at(root, &file);
+    if (!status)
+        status = read_header(&file, &size);
+    if (!status)
+        status = load(root, name, identity, size, &file);
+    if (status)
+        cairn__page_file_close(&file);
+    else
+        *ret_file = file;
+    return status;
 }
 
 cairn_status cairn__page_file_open_shape(const cairn__root *root, int folder_fd, const cairn__page_name *name,

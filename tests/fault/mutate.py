@@ -19,8 +19,8 @@ MUTANTS = {
     ]),
     # The key in the name and header is believed.
     "no_token_compare": ("src/store/child.c", [
-        ("cairn__page_match(&file.header, want->tokens, want->n_tokens) != want->n_tokens)",
-         "cairn__page_match(&file.header, want->tokens, 1) > 1)"),
+        ("cairn__page_match(&file->header, want->tokens, want->n_tokens) == want->n_tokens;",
+         "cairn__page_match(&file->header, want->tokens, 1) <= 1;"),
     ]),
     "no_checksum_of_last_block": ("src/core/page.c", [
         ("    return memcmp(&sum, &entry.checksum, sizeof(sum)) == 0 ? CAIRN_OK : CAIRN_ECORRUPT;\n",

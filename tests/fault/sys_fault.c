@@ -6,9 +6,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static const char *boot_id_file;
@@ -72,6 +74,12 @@ int cairn__sys_openat(int dir_fd, const char *name, int flags, mode_t mode)
         return -1;
     }
     return do_open(dir_fd, name, flags, mode);
+}
+
+int cairn__sys_open_beneath(int dir_fd, const char *path, int flags)
+{
+    struct open_how how = {.flags = (uint64_t)flags, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+    GUARDED(FAULT_OPEN, (int)syscall(SYS_openat2, dir_fd, path, &how, sizeof how));
 }
 
 /* Linux closes the descriptor whatever it reports. */

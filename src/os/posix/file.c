@@ -102,6 +102,18 @@ cairn_status cairn__open_read(int dir_fd, const char *name, int *ret_fd)
     return open_fd(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, ret_fd);
 }
 
+cairn_status cairn__open_read_in(int dir_fd, const char *path, int *ret_fd)
+{
+    int fd;
+    do
+        fd = cairn__sys_open_beneath(dir_fd, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+    while (fd < 0 && errno == EINTR);
+    if (fd < 0)
+        return fail();
+    *ret_fd = fd;
+    return CAIRN_OK;
+}
+
 cairn_status cairn__open_user_file(const char *path, int *ret_fd)
 {
     return open_fd(AT_FDCWD, path, O_RDONLY | O_NONBLOCK, ret_fd);

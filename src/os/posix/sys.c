@@ -2,8 +2,10 @@
 #include "os/posix/sys.h"
 
 #include <dirent.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -12,6 +14,12 @@ _Static_assert(sizeof(off_t) == 8, "files over 2 GiB");
 int cairn__sys_openat(int dir_fd, const char *name, int flags, mode_t mode)
 {
     return openat(dir_fd, name, flags, mode);
+}
+
+int cairn__sys_open_beneath(int dir_fd, const char *path, int flags)
+{
+    struct open_how how = {.flags = (uint64_t)flags, .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS};
+    return (int)syscall(SYS_openat2, dir_fd, path, &how, sizeof how);
 }
 
 int cairn__sys_close(int fd)

@@ -14,6 +14,7 @@
 #include <sys/types.h>
 
 int     cairn__sys_openat(int dir_fd, const char *name, int flags, mode_t mode);
+int     cairn__sys_open_beneath(int dir_fd, const char *path, int flags); /* openat2: no symlink, not upwards */
 int     cairn__sys_close(int fd);
 ssize_t cairn__sys_pread(int fd, void *buf, size_t size, off_t offset);
 ssize_t cairn__sys_pread_cached(int fd, void *buf, size_t size, off_t offset); /* EAGAIN: the device would be asked */
