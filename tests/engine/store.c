@@ -354,28 +354,57 @@ static void what_is_lost_is_stored_again(void **state)
     free(b);
 }
 
+static void open_site_of_copy(site *s, char copy[96])
+{
+    char command[512];
+    snprintf(copy, 96, "%s-copy.gguf", root);
+    snprintf(command, sizeof command, "cp '%s' '%s'", test_model(), copy);
+    assert_int_equal(system(command), 0);
+    open_site(s, (cairn__runtime_options){.model_path = copy});
+}
+
+static void assert_serves_without_store(site *s)
+{
+    assert_false(harness_logged("disk cache on"));
+    int32_t *tokens = made_up_tokens(&s->h, 50, 0, 9);
+    outcome *o = ask(s, tokens, 50);
+    assert_int_equal(o->last.miss, CAIRN_MISS_TIER_OFF);
+    outcome_destroy(o);
+    free(tokens);
+}
+
+/* It is mapped, so the model computes on; what it is can't be told any more. */
+static void without_a_digest_there_is_no_store(void **state)
+{
+    (void)state;
+    char copy[96];
+    site s;
+    if (!test_model())
+        test_skip();
+    open_site_of_copy(&s, copy);
+    assert_int_equal(unlink(copy), 0);
+    attach(&s);
+    harness_wait_logged("disk cache off: ");
+    harness_wait_logged(copy);
+    harness_wait_logged("No such file");
+    assert_serves_without_store(&s);
+    close_site(&s);
+}
+
 static void a_model_replaced_meanwhile_has_no_store(void **state)
 {
     (void)state;
-    char command[512], copy[96];
+    char copy[96];
+    site s;
     if (!test_model())
         test_skip();
-    snprintf(copy, sizeof copy, "%s-copy.gguf", root);
-    snprintf(command, sizeof command, "cp '%s' '%s'", test_model(), copy);
-    assert_int_equal(system(command), 0);
-    site s;
-    open_site(&s, (cairn__runtime_options){.model_path = copy});
+    open_site_of_copy(&s, copy);
     struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, {.tv_sec = 1000000000}};
     assert_int_equal(utimensat(AT_FDCWD, copy, times, 0), 0);
     attach(&s);
     harness_wait_logged("changed");
-    assert_false(harness_logged("disk cache on"));
-    int32_t *tokens = made_up_tokens(&s.h, 50, 0, 9);
-    outcome *o = ask(&s, tokens, 50);
-    assert_int_equal(o->last.miss, CAIRN_MISS_TIER_OFF);
-    outcome_destroy(o);
+    assert_serves_without_store(&s);
     close_site(&s);
-    free(tokens);
     assert_int_equal(unlink(copy), 0);
 }
 
@@ -458,6 +487,7 @@ int main(void)
         TEST(salts_share_nothing_in_reproducible_mode),
         TEST(salts_are_kept_until_the_digest_is_there),
         TEST(what_is_lost_is_stored_again),
+        TEST(without_a_digest_there_is_no_store),
         TEST(a_model_replaced_meanwhile_has_no_store),
         TEST(a_window_goes_on_at_checkpoints),
         TEST(reproducible_where_no_checkpoint_has_room),

@@ -48,6 +48,22 @@ def test_sigkill_keeps_the_prefix():
         check(cached == timings["from_store"] and cached > n - 30, f"only {cached} of {n4} came back")
 
 
+def test_what_does_not_change_kv_keeps_the_prefix():
+    with Server() as server:
+        settled(server)
+        _, n, _, _ = chat(server, "Which books are new?")
+        time.sleep(2)
+        first_port = server.port
+        for change in (("--alias", "somebody"), ("--threads", "1"), ("--batch", "128"), ("--sequences", "2"), ()):
+            server.kill()
+            server.options, server.ctx = list(change), server.ctx if change else 2048
+            server.start()
+            settled(server)
+            _, _, cached, timings = chat(server, "Which books are new?")
+            equal((cached, timings["from_store"]), (n - 1, n - 1), f"after {change or 'another --ctx'}")
+        check(server.port != first_port, "the port was to be another")
+
+
 def test_reproducible_answers_do_not_depend_on_the_cache():
     with Server("--reproducible", "--batch", "64") as server:
         settled(server)
@@ -148,6 +164,6 @@ def test_second_signal_ends_at_once():
         check(time.monotonic() - begin < 2, "took too long")
 
 
-main([test_sigkill_keeps_the_prefix, test_reproducible_answers_do_not_depend_on_the_cache, test_cache_off,
+main([test_sigkill_keeps_the_prefix, test_what_does_not_change_kv_keeps_the_prefix, test_reproducible_answers_do_not_depend_on_the_cache, test_cache_off,
       test_sigterm_when_idle, test_sigterm_lets_the_stream_end, test_sigterm_has_its_limit,
       test_no_new_requests_while_stopping, test_second_signal_ends_at_once])
