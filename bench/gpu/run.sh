@@ -89,7 +89,7 @@ build_cairn() {
 $(deps_options)
 END
     cmake "$@" >"$out/cairn-configure.txt" 2>&1 || give_up "$out/cairn-configure.txt"
-    ninja -C "$work/cairn" -j "$jobs" bench_gen bench_gpu >"$out/cairn-build.txt" 2>&1 || give_up "$out/cairn-build.txt"
+    ninja -C "$work/cairn" -j "$jobs" bench_gen bench_gpu bench_disk bench_store bench_sealed bench_siblings >"$out/cairn-build.txt" 2>&1 || give_up "$out/cairn-build.txt"
 }
 
 run_bench() {
