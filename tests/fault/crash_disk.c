@@ -180,7 +180,7 @@ static void apply_sync(node *n)
 static bool is_page(const char *name)
 {
     size_t size = strlen(name);
-    return size > 5 && strcmp(name + size - 5, ".page") == 0;
+    return size > 5 && (strcmp(name + size - 5, ".page") == 0 || strcmp(name + size - 5, ".ckpt") == 0);
 }
 
 static void apply_promise(crash_disk *disk, int epoch)

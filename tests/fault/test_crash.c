@@ -56,6 +56,30 @@ static void play_record(play *p)
     (void)world_read(&p->w, p->store, LONG, 72);
 }
 
+static void put_checkpoint(play *p, int sequence, uint32_t n)
+{
+    bool published = false;
+    if (!p->store)
+        return;
+    journal_epoch();
+    if (FAULTY(world_put_checkpoint(&p->w, p->store, sequence, n, &published)) == CAIRN_OK && published && !p->broken)
+        journal_promise();
+}
+
+static void play_checkpoints(play *p)
+{
+    open_again(p);
+    put(p, SHORT);
+    put_checkpoint(p, SHORT, 39);
+    put(p, LONG);
+    put_checkpoint(p, LONG, 71);
+    put_checkpoint(p, LONG, 32);
+    open_again(p);
+    put_checkpoint(p, FORK, 47);
+    put(p, FORK);
+    (void)world_read_checkpoint(&p->w, p->store, LONG, 72);
+}
+
 static void play_evict(play *p)
 {
     p->w.budget = 240u << 10; /* a batch of six, and no more than two thirds of all */
@@ -219,6 +243,7 @@ static void check_outcome(const play *played, const crash_disk *disk, const char
         FINDING("the store does not open after the cut");
     for (int i = 0; i < N_SEQUENCES; i++) {
         uint32_t good = world_read(&w, store, i, w.sequences[i].n);
+        (void)world_read_checkpoint(&w, store, i, w.sequences[i].n);
         if (!rotten && good < promised_tokens(&w, &p, i))
             FINDING("sequence %d: %u tokens found, %u promised", i, good, promised_tokens(&w, &p, i));
     }
@@ -247,6 +272,7 @@ typedef struct scenario {
 static const scenario SCENARIOS[] = {
     {"record", play_record, false},   {"evict", play_evict, false}, {"quarantine", play_quarantine, true},
     {"failure", play_failure, false}, {"two", play_two, false},     {"tools", play_tools, false},
+    {"checkpoints", play_checkpoints, false},
 };
 #define N_SCENARIOS (sizeof(SCENARIOS) / sizeof(SCENARIOS[0]))
 
@@ -344,6 +370,7 @@ TEST(quarantine, 2)
 TEST(failure, 3)
 TEST(two, 4)
 TEST(tools, 5)
+TEST(checkpoints, 6)
 
 static int teardown(void **state)
 {
@@ -364,6 +391,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(record_, teardown),    cmocka_unit_test_teardown(evict, teardown),
         cmocka_unit_test_teardown(quarantine, teardown), cmocka_unit_test_teardown(failure, teardown),
         cmocka_unit_test_teardown(two, teardown),        cmocka_unit_test_teardown(tools, teardown),
+        cmocka_unit_test_teardown(checkpoints, teardown),
     };
     test_key = world_key();
     if (argc > 1)

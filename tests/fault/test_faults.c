@@ -85,6 +85,17 @@ static void prepare_full(world *w)
         put_clean(w, i);
 }
 
+static void prepare_states(world *w)
+{
+    cairn_store *store;
+    bool         published;
+    put_clean(w, LONG);
+    assert_int_equal(world_open(w, &store), CAIRN_OK);
+    assert_int_equal(world_put_checkpoint(w, store, LONG, 40, &published), CAIRN_OK);
+    assert_true(published);
+    cairn_store_close(store);
+}
+
 /* Flips a bit in a page: in its header, its last block, or its first. */
 static void spoil(const world *w, int sequence, uint32_t page, int64_t offset)
 {
@@ -206,6 +217,39 @@ static void run_supersede(world *w)
     FAULTY_VOID(cairn_store_close(store));
 }
 
+/* Of a model with state that can't be cut. */
+static void run_checkpoint(world *w)
+{
+    cairn_store *store = open_faulty(w);
+    if (!store)
+        return;
+    (void)FAULTY(world_put_checkpoint(w, store, LONG, 70, NULL));
+    (void)FAULTY(world_put_checkpoint(w, store, LONG, 20, NULL));
+    (void)FAULTY(world_put_checkpoint(w, store, OTHER, 48, NULL)); /* of which no page is there */
+    (void)FAULTY(world_read_checkpoint(w, store, LONG, 72));
+    (void)FAULTY(world_read_checkpoint(w, store, LONG, 69));
+    (void)FAULTY(world_read_checkpoint(w, store, FORK, 48)); /* at most at 20: they part at 24 */
+    FAULTY_VOID(cairn_store_close(store));
+}
+
+/* Where checkpoints and pages compete for room. */
+static void run_evict_checkpoints(world *w)
+{
+    cairn_store *store = open_faulty(w);
+    if (!store)
+        return;
+    fault_watch(watch_written, w);
+    for (int i = MORE_1; i <= MORE_3; i++) {
+        (void)FAULTY(world_put(w, store, i, NULL));
+        (void)FAULTY(world_put_checkpoint(w, store, i, 95, NULL));
+        (void)FAULTY(world_put_checkpoint(w, store, i, 32, NULL));
+    }
+    (void)FAULTY(world_read_checkpoint(w, store, MORE_3, 96));
+    (void)FAULTY(world_read_checkpoint(w, store, LONG, 72));
+    FAULTY_VOID(cairn_store_close(store));
+    fault_watch(NULL, NULL);
+}
+
 static void run_reopen(world *w)
 {
     run_record(w);
@@ -275,6 +319,8 @@ static void run_verify(world *w)
 static const scenario RECORD = {"record", prepare_nothing, run_record, GIB, {0}, NULL};
 static const scenario LOOKUP = {"lookup", prepare_long, run_lookup, GIB, {[LONG] = 72}, NULL};
 static const scenario EVICT = {"evict", prepare_full, run_evict, 192u << 10, {0}, NULL};
+static const scenario CHECKPOINT = {"checkpoint", prepare_states, run_checkpoint, GIB, {[LONG] = 72}, NULL};
+static const scenario EVICT_CHECKPOINTS = {"evict_checkpoints", prepare_states, run_evict_checkpoints, 192u << 10, {0}, NULL};
 static const scenario SUPERSEDE = {"supersede", prepare_short, run_supersede, GIB, {[SHORT] = 40, [OTHER] = 48}, NULL};
 static const scenario REOPEN = {"reopen", prepare_short, run_reopen, GIB, {[SHORT] = 40, [OTHER] = 48}, NULL};
 static const scenario QUARANTINE = {
@@ -368,6 +414,8 @@ static void expect_kept(const world *w, cairn_store *store, const scenario *s, b
         if (good < s->keeps[i] && !loses)
             FINDING("sequence %d: %u tokens found, %u were stored", i, good, s->keeps[i]);
     }
+    if (s->run == run_checkpoint && !loses && world_read_checkpoint(w, store, LONG, 72) < 40)
+        FINDING("the checkpoint that was stored is not found");
 }
 
 static void verify(world *w, const scenario *s, bool loses)
@@ -389,8 +437,10 @@ static void verify(world *w, const scenario *s, bool loses)
     }
     if (good < 32)
         FINDING("what was stored afterwards is not found");
-    for (int i = 0; i < N_SEQUENCES; i++)
+    for (int i = 0; i < N_SEQUENCES; i++) {
         (void)world_read(w, store, i, w->sequences[i].n);
+        (void)world_read_checkpoint(w, store, i, w->sequences[i].n);
+    }
     cairn_store_close(store);
     check_budget(w);
     if (!planted) /* else one that nobody met may still be there */
@@ -507,6 +557,8 @@ static void campaign(const scenario *s)
 TEST(record, RECORD)
 TEST(lookup, LOOKUP)
 TEST(evict, EVICT)
+TEST(checkpoint, CHECKPOINT)
+TEST(evict_checkpoints, EVICT_CHECKPOINTS)
 TEST(supersede, SUPERSEDE)
 TEST(reopen, REOPEN)
 TEST(quarantine, QUARANTINE)
@@ -535,6 +587,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(reopen, teardown), cmocka_unit_test_teardown(quarantine, teardown),
         cmocka_unit_test_teardown(dead, teardown),   cmocka_unit_test_teardown(clear, teardown),
         cmocka_unit_test_teardown(prune, teardown),  cmocka_unit_test_teardown(verify_, teardown),
+        cmocka_unit_test_teardown(checkpoint, teardown),
+        cmocka_unit_test_teardown(evict_checkpoints, teardown),
     };
     test_key = world_key();
     if (argc > 1)

@@ -190,18 +190,14 @@ cairn_status world_open(const world *w, cairn_store **ret_store)
     return status;
 }
 
-cairn_status world_put(const world *w, cairn_store *store, int sequence, bool *ret_published)
+/* Puts `put`, of n_pages, whose `released` counts, and flushes. */
+static cairn_status put_and_count(cairn_store *store, const cairn_put *put, atomic_int *released, bool included,
+                                  bool *ret_published)
 {
-    bool                   included = fault_included;
-    const struct sequence *s = &w->sequences[sequence];
-    fault_included = false;
-    atomic_int        released = 0;
     cairn_store_stats before = test_stats(store), after;
-    test_put         *p = test_make_put(w->id, s->tokens, s->n, P, 0);
-    uint32_t          n_pages = p->put.n_pages;
-    p->released = &released;
+    uint32_t          n_pages = put->n_pages;
     fault_included = included;
-    cairn_status status = cairn_store_put(store, &p->put);
+    cairn_status status = cairn_store_put(store, put);
     if (!status && cairn_store_flush(store, 30000) != CAIRN_OK) {
         fault_included = false;
         FINDING("a flush hung");
@@ -209,10 +205,8 @@ cairn_status world_put(const world *w, cairn_store *store, int sequence, bool *r
     fault_included = false;
     if (status && status != CAIRN_ENOMEM)
         FINDING("put said %s", cairn_status_name(status));
-    if (atomic_load(&released) != (status ? 0 : 1))
-        FINDING("release was called %d times", atomic_load(&released));
-    if (status)
-        test_release(p);
+    if (atomic_load(released) != (status ? 0 : 1))
+        FINDING("release was called %d times", atomic_load(released));
     after = test_stats(store);
     uint64_t ended = after.pages_published + after.pages_skipped + after.pages_given_up - before.pages_published -
                      before.pages_skipped - before.pages_given_up;
@@ -220,6 +214,42 @@ cairn_status world_put(const world *w, cairn_store *store, int sequence, bool *r
         FINDING("%u pages put, %u ended", n_pages, (unsigned)ended);
     if (ret_published)
         *ret_published = !status && after.pages_given_up == before.pages_given_up;
+    return status;
+}
+
+cairn_status world_put(const world *w, cairn_store *store, int sequence, bool *ret_published)
+{
+    bool                   included = fault_included;
+    const struct sequence *s = &w->sequences[sequence];
+    atomic_int             released = 0;
+    fault_included = false;
+    test_put *p = test_make_put(w->id, s->tokens, s->n, P, 0);
+    p->released = &released;
+    cairn_status status = put_and_count(store, &p->put, &released, included, ret_published);
+    if (status)
+        test_release(p);
+    fault_included = included;
+    return status;
+}
+
+static void note_release(void *ctx)
+{
+    atomic_fetch_add((atomic_int *)ctx, 1);
+}
+
+cairn_status world_put_checkpoint(const world *w, cairn_store *store, int sequence, uint32_t n, bool *ret_published)
+{
+    bool        included = fault_included;
+    uint8_t     state[TEST_STATE_SIZE];
+    atomic_int  released = 0;
+    fault_included = false;
+    cairn_page  page = test_checkpoint(w->id, w->sequences[sequence].tokens, n, P);
+    cairn_block blocks[2] = {{w->sequences[sequence].tokens, n * sizeof(int32_t)}, {state, sizeof(state)}};
+    cairn_put   put = {.identity = w->id, .pages = &page, .n_pages = 1, .release = note_release, .release_ctx = &released};
+    page.blocks = blocks;
+    page.n_blocks = 2;
+    test_fill_state(&page.key, state);
+    cairn_status status = put_and_count(store, &put, &released, included, ret_published);
     fault_included = included;
     return status;
 }
@@ -297,7 +327,88 @@ uint32_t world_read(const world *w, cairn_store *store, int sequence, uint32_t n
     return good;
 }
 
+/* The state is that of these tokens, and the pages before it are theirs. */
+static bool check_checkpoint(const world *w, const sequence *s, cairn_pin *pin, const cairn_hit *hit)
+{
+    bool                      included = fault_included;
+    uint8_t                   state[TEST_STATE_SIZE] = {0}, expected[TEST_STATE_SIZE];
+    const cairn__page_header *h = &pin->pages[hit->n_pages]->file.header;
+    cairn_page_view           v = cairn_pin_page(pin, hit->n_pages);
+    if (v.kind != CAIRN_CHECKPOINT || v.start + v.n_tokens != hit->cached_tokens || v.n_blocks != 2 ||
+        v.block_size[1] != sizeof(state))
+        FINDING("a hit that is no checkpoint at its end");
+    cairn_status status = cairn_pin_read_block(pin, hit->n_pages, 1, state);
+    fault_included = false;
+    cairn_page page = test_checkpoint(w->id, s->tokens, hit->cached_tokens, P);
+    if (memcmp(&page.key, &h->key, sizeof(page.key)) != 0)
+        FINDING("a checkpoint of other tokens");
+    test_fill_state(&page.key, expected);
+    if (!status && memcmp(state, expected, sizeof(state)) != 0)
+        FINDING("wrong state was returned as good");
+    if (status && status != CAIRN_ECORRUPT && status != CAIRN_EIO)
+        FINDING("reading a state said %s", cairn_status_name(status));
+    fault_included = included;
+    return !status;
+}
+
+uint32_t world_read_checkpoint(const world *w, cairn_store *store, int sequence, uint32_t n)
+{
+    const struct sequence *s = &w->sequences[sequence];
+    cairn_query  query = {.identity = w->id, .tokens = s->tokens, .n_tokens = n, .needs_checkpoint = true};
+    cairn_hit    hit = {0};
+    cairn_pin   *pin = NULL;
+    cairn_key    parent = {{0}};
+    uint32_t     at = 0;
+    cairn_status status = cairn_store_lookup(store, &query, &hit, &pin);
+    if (status && status != CAIRN_ENOMEM)
+        FINDING("a lookup said %s", cairn_status_name(status));
+    if (status || !pin)
+        return 0;
+    if (!hit.has_checkpoint || hit.cached_tokens == 0 || hit.cached_tokens > n)
+        FINDING("a hit of %u tokens of %u, checkpoint %d", hit.cached_tokens, n, hit.has_checkpoint);
+    bool good = true;
+    for (uint32_t i = 0; i < hit.n_pages; i++) {
+        const cairn__page_header *h = &pin->pages[i]->file.header;
+        uint32_t                  used = cairn_pin_page(pin, i).used_tokens;
+        check_header(w, s, h, used, &parent, at);
+        good &= read_blocks(pin, i, &h->key, h->n_tokens);
+        at += used;
+        parent = h->key;
+    }
+    if (at != hit.cached_tokens)
+        FINDING("a checkpoint at %u, pages up to %u", hit.cached_tokens, at);
+    good &= check_checkpoint(w, s, pin, &hit);
+    cairn_pin_release(pin);
+    return good ? hit.cached_tokens : 0;
+}
+
 /* ---- files ---- */
+
+/* All its tokens lie in the first block; they give its parent and its key. */
+static void check_checkpoint_file(const world *w, const char *path, cairn__page_header *h, uint8_t *data)
+{
+    uint8_t  expected[TEST_STATE_SIZE];
+    uint64_t offsets[2];
+    cairn__page_block_offsets(h, offsets);
+    const uint32_t n = h->start + h->n_tokens;
+    if (cairn__page_block_at(h, 0).size != n * sizeof(int32_t) || cairn__page_block_at(h, 1).size != TEST_STATE_SIZE ||
+        !open_block(h, 0, data + offsets[0]) || !open_block(h, 1, data + offsets[1]))
+        FINDING("a checkpoint under its name that is not whole");
+    int32_t tokens[6 * P];
+    MUST(n <= 6 * P);
+    memcpy(tokens, data + offsets[0], n * sizeof(int32_t));
+    cairn_page       page = test_checkpoint(w->id, tokens, n, P);
+    cairn__page_name name = cairn__page_name_of(&w->digest, &page.key, &page.parent, page.tokens, page.n_tokens);
+    char             text[CAIRN__PAGE_NAME_SIZE];
+    name.is_checkpoint = true;
+    cairn__page_name_format(&name, text);
+    if (memcmp(&page.key, &h->key, sizeof(page.key)) != 0 || memcmp(&page.parent, &h->parent, sizeof(page.parent)) != 0 ||
+        strcmp(strrchr(path, '/') + 1, text) != 0)
+        FINDING("a checkpoint under another's name");
+    test_fill_state(&page.key, expected);
+    if (memcmp(data + offsets[1], expected, sizeof(expected)) != 0)
+        FINDING("a checkpoint under its name that is not whole: state");
+}
 
 static void check_page_file(const world *w, const char *path)
 {
@@ -308,8 +419,13 @@ static void check_page_file(const world *w, const char *path)
     char               text[CAIRN__PAGE_NAME_SIZE];
     size_t             size = test_read_file(path, data, sizeof(data));
     if (world_decode(data, size, &h) != CAIRN_OK || cairn__page_file_size(&h) != size || h.n_tokens > P ||
-        h.n_blocks != TEST_BLOCKS || memcmp(&h.identity, &w->digest, sizeof(w->digest)) != 0)
+        h.n_blocks != (h.kind == CAIRN__PAGE_CHECKPOINT ? 2 : TEST_BLOCKS) ||
+        memcmp(&h.identity, &w->digest, sizeof(w->digest)) != 0)
         FINDING("a page under its name that is not whole: header");
+    if (h.kind == CAIRN__PAGE_CHECKPOINT) {
+        check_checkpoint_file(w, path, &h, data);
+        return;
+    }
     for (uint32_t i = 0; i < h.n_tokens; i++)
         tokens[i] = cairn__page_token(&h, i);
     cairn_key        key = cairn_chain_key(&w->digest, &h.parent, tokens, h.n_tokens);

@@ -46,10 +46,17 @@ cairn_status world_open(const world *w, cairn_store **ret_store);
  * it that was not there is there now. */
 cairn_status world_put(const world *w, cairn_store *store, int sequence, bool *ret_published);
 
+/* The same for a checkpoint at n tokens of a sequence. */
+cairn_status world_put_checkpoint(const world *w, cairn_store *store, int sequence, uint32_t n, bool *ret_published);
+
 /* Looks tokens[0..n) of a sequence up and reads every block. What is returned with
  * CAIRN_OK is compared to the byte; returns the tokens before the first page of
  * which a block could not be read. */
 uint32_t world_read(const world *w, cairn_store *store, int sequence, uint32_t n);
+
+/* The same with checkpoints: what comes back is the state of exactly these tokens. Returns
+ * the tokens of the hit, 0 where something of it could not be read. */
+uint32_t world_read_checkpoint(const world *w, cairn_store *store, int sequence, uint32_t n);
 
 /* Every page file below the root is whole and under its own name. Returns how many. */
 uint32_t check_pages(const world *w, const char *root);

@@ -52,35 +52,16 @@ static int teardown(void **state)
     return 0;
 }
 
-#define STATE_SIZE 333u
-
-static void fill_state(const cairn_key *key, uint8_t state[STATE_SIZE])
-{
-    test_fill_block(key, 9, state, STATE_SIZE);
-}
-
-static cairn_page describe(const cairn_identity *id, const int32_t *tokens, uint32_t n)
-{
-    cairn_digest digest = test_namespace(id);
-    cairn_page   page = {.kind = CAIRN_CHECKPOINT, .start = (n - 1) / P * P, .layout = TEST_LAYOUT};
-    for (uint32_t at = 0; at < page.start; at += P)
-        page.parent = cairn_chain_key(&digest, &page.parent, tokens + at, P);
-    page.n_tokens = n - page.start;
-    page.tokens = tokens + page.start;
-    page.key = cairn_checkpoint_key(&digest, &page.parent, page.tokens, page.n_tokens);
-    return page;
-}
-
 /* The checkpoint at n; its first block has `all`, which should be its tokens. */
 static cairn_status put_with(fixture *f, const int32_t *tokens, uint32_t n, const int32_t *all, uint32_t n_all)
 {
-    uint8_t     state[STATE_SIZE];
-    cairn_page  page = describe(f->id, tokens, n);
+    uint8_t     state[TEST_STATE_SIZE];
+    cairn_page  page = test_checkpoint(f->id, tokens, n, P);
     cairn_block blocks[2] = {{all, n_all * sizeof(*all)}, {state, sizeof(state)}};
     cairn_put   put = {.identity = f->id, .pages = &page, .n_pages = 1};
     page.blocks = blocks;
     page.n_blocks = 2;
-    fill_state(&page.key, state);
+    test_fill_state(&page.key, state);
     cairn_status status = cairn_store_put(f->store, &put);
     assert_int_equal(cairn_store_flush(f->store, 60000), CAIRN_OK);
     return status;
@@ -89,7 +70,7 @@ static cairn_status put_with(fixture *f, const int32_t *tokens, uint32_t n, cons
 static void put_at(fixture *f, const int32_t *tokens, uint32_t n)
 {
     assert_int_equal(put_with(f, tokens, n, tokens, n), CAIRN_OK);
-    cairn_page page = describe(f->id, tokens, n);
+    cairn_page page = test_checkpoint(f->id, tokens, n, P);
     assert_true(cairn_store_has(f->store, f->id, &page));
 }
 
@@ -104,14 +85,14 @@ static void expect_query(fixture *f, cairn_query query, uint32_t want, cairn_mis
     assert_int_equal(hit.miss, miss);
     assert_int_equal(hit.has_checkpoint, want > 0);
     if (want > 0) {
-        uint8_t         state[STATE_SIZE], expected[STATE_SIZE];
-        cairn_page      page = describe(f->id, query.tokens, want);
+        uint8_t         state[TEST_STATE_SIZE], expected[TEST_STATE_SIZE];
+        cairn_page      page = test_checkpoint(f->id, query.tokens, want, P);
         cairn_page_view v = cairn_pin_page(pin, hit.n_pages);
         assert_int_equal(v.kind, CAIRN_CHECKPOINT);
         assert_int_equal(v.start + v.used_tokens, want);
         assert_int_equal(v.used_tokens, v.n_tokens);
         assert_int_equal(cairn_pin_read_block(pin, hit.n_pages, 1, state), CAIRN_OK);
-        fill_state(&page.key, expected);
+        test_fill_state(&page.key, expected);
         assert_memory_equal(state, expected, sizeof(state));
         uint32_t end = query.from_tokens / P * P;
         for (uint32_t i = 0; i < hit.n_pages; i++) {
@@ -193,7 +174,7 @@ static void a_lie_about_the_first_tokens_is_found(void **state)
 static void what_is_no_checkpoint_is_refused(void **state)
 {
     fixture   *f = *state;
-    cairn_page page = describe(f->id, f->t, 20);
+    cairn_page page = test_checkpoint(f->id, f->t, 20, P);
     cairn_put  put = {.identity = f->id, .pages = &page, .n_pages = 1};
     assert_int_equal(put_with(f, f->t, 20, f->t, 19), CAIRN_EINVAL); /* not all its tokens */
     assert_int_equal(put_with(f, f->t, 20, f->t, 21), CAIRN_EINVAL);
@@ -268,18 +249,18 @@ static void every_changed_byte(void **state)
     size_t size = test_read_file(path, good, sizeof(good));
     put_at(f, f->t, P);
     const size_t header = CAIRN__PAGE_FIXED_SIZE + 2 * CAIRN__PAGE_BLOCK_ENTRY_SIZE + 4 * P;
-    const size_t payload = size - STATE_SIZE - 4 * 4 * P;
+    const size_t payload = size - TEST_STATE_SIZE - 4 * 4 * P;
     for (size_t at = 0; at < size; at += at < header || at >= payload ? 1 : 211) {
         cairn_hit   hit;
         cairn_pin  *pin;
         cairn_query query = {.identity = f->id, .tokens = f->t, .n_tokens = N, .needs_checkpoint = true};
-        uint8_t     state_read[STATE_SIZE];
+        uint8_t     state_read[TEST_STATE_SIZE];
         bool        in_padding = at >= header && at < payload;
         good[at] ^= 0x10;
         test_write_file(path, good, size);
         good[at] ^= 0x10;
         assert_int_equal(cairn_store_lookup(f->store, &query, &hit, &pin), CAIRN_OK);
-        if (at < size - STATE_SIZE && !in_padding)
+        if (at < size - TEST_STATE_SIZE && !in_padding)
             assert_int_equal(hit.cached_tokens, P);
         else if (!in_padding) {
             assert_int_equal(hit.cached_tokens, 4 * P);

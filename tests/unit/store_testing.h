@@ -89,6 +89,28 @@ static inline void test_fill_block(const cairn_key *key, uint32_t block, uint8_t
         data[i] = (uint8_t)test_next(&r);
 }
 
+/* A checkpoint at n tokens: its first block has all of them, its second one the state. */
+#define TEST_STATE_SIZE 333u
+
+static inline void test_fill_state(const cairn_key *key, uint8_t state[TEST_STATE_SIZE])
+{
+    test_fill_block(key, 9, state, TEST_STATE_SIZE);
+}
+
+/* What is without its blocks. */
+static inline cairn_page test_checkpoint(const cairn_identity *identity, const int32_t *tokens, uint32_t n,
+                                         uint32_t page_tokens)
+{
+    cairn_digest digest = test_namespace(identity);
+    cairn_page   page = {.kind = CAIRN_CHECKPOINT, .start = (n - 1) / page_tokens * page_tokens, .layout = TEST_LAYOUT};
+    for (uint32_t at = 0; at < page.start; at += page_tokens)
+        page.parent = cairn_chain_key(&digest, &page.parent, tokens + at, page_tokens);
+    page.n_tokens = n - page.start;
+    page.tokens = tokens + page.start;
+    page.key = cairn_checkpoint_key(&digest, &page.parent, page.tokens, page.n_tokens);
+    return page;
+}
+
 /* ---- putting ---- */
 
 typedef struct test_put {
@@ -259,10 +281,16 @@ static inline cairn_store *test_open(const char *root, uint64_t budget, uint32_t
 
 typedef struct test_tree {
     uint64_t disk_bytes;
-    uint32_t n_pages, n_temps, n_quarantined;
+    uint32_t n_pages, n_checkpoints, n_temps, n_quarantined;
     void (*page)(void *ctx, const char *path);
     void *ctx;
 } test_tree;
+
+static inline bool test_ends_with(const char *name, const char *end)
+{
+    const size_t size = strlen(name), end_size = strlen(end);
+    return size > end_size && strcmp(name + size - end_size, end) == 0;
+}
 
 static inline void test_walk(test_tree *t, const char *path)
 {
@@ -272,13 +300,13 @@ static inline void test_walk(test_tree *t, const char *path)
     t->disk_bytes += (uint64_t)st.st_blocks * 512;
     if (!S_ISDIR(st.st_mode)) {
         const char *name = strrchr(path, '/') + 1;
-        size_t      size = strlen(name);
         if (strstr(path, "/quarantine/"))
             t->n_quarantined++;
         else if (strncmp(name, ".tmp-", 5) == 0)
             t->n_temps++;
-        else if (size > 5 && strcmp(name + size - 5, ".page") == 0) {
-            t->n_pages++;
+        else if (test_ends_with(name, ".page") || test_ends_with(name, ".ckpt")) {
+            t->n_pages += test_ends_with(name, ".page");
+            t->n_checkpoints += test_ends_with(name, ".ckpt");
             if (t->page)
                 t->page(t->ctx, path);
         }
