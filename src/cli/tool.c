@@ -103,8 +103,8 @@ int cairn__cli_clear(int argc, char **argv)
     status = cairn__tool_clear(store, &r);
     say_freed(cairn_store_root(store), "removed", &r);
     if (r.n_stuck)
-        cairn__cli_error("%llu files could not be removed; look at them with: cairn verify",
-                         (unsigned long long)r.n_stuck);
+        cairn__cli_error("%llu files could not be removed, the first is %s/%s; look at its attributes (lsattr) and its folder's",
+                         (unsigned long long)r.n_stuck, cairn_store_root(store), r.stuck);
     else if (status != CAIRN_OK)
         cairn__cli_error("not all of it could be looked at: %s", cairn_status_text(status));
     cairn_store_close(store);

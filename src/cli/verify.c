@@ -61,7 +61,9 @@ static void print_counts(const report *r, const cairn__verify_result *v)
         printf(", %s read", cairn__cli_size_text(v->read_bytes, read, sizeof read));
     printf("\n");
     if (v->n_sealed)
-        printf("%llu pages are encrypted: they were looked at from outside alone; see --cache-key-file\n", (unsigned long long)v->n_sealed);
+        printf("%llu pages are encrypted%s: they were looked at from outside alone%s\n",
+               (unsigned long long)v->n_sealed, r->options->cache_key_file ? " with another key" : "",
+               r->options->cache_key_file ? "" : "; see --cache-key-file");
     if (v->n_dead_temps)
         printf("%llu temporary files of dead processes%s\n", (unsigned long long)v->n_dead_temps,
                r->options->dry_run ? "" : ", removed");

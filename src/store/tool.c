@@ -58,6 +58,7 @@ typedef struct clearing {
     cairn_store       *store;
     cairn__tool_result result;
     cairn_status       status;
+    const char        *identity, *fanout; /* folders it is in */
 } clearing;
 
 /* Calls `each` for all folders in dir_fd whose names are of `size` hex digits. */
@@ -80,7 +81,9 @@ static void clear_file(clearing *c, int folder_fd, const char *name, uint64_t *f
     if (cairn__stat(folder_fd, name, &info) != CAIRN_OK)
         return; /* evicted by another process */
     if (cairn__unlink(folder_fd, name) != CAIRN_OK && cairn__remove_dir(folder_fd, name) != CAIRN_OK) {
-        c->result.n_stuck++;
+        if (c->result.n_stuck++ == 0)
+            snprintf(c->result.stuck, sizeof(c->result.stuck), CAIRN__ROOT_PAGES "/%s/%s/%s", c->identity, c->fanout,
+                     name);
         return;
     }
     c->result.n_pages++;
@@ -98,6 +101,7 @@ static void clear_folder(clearing *c, int identity_fd, const char *fanout)
     if (cairn__open_dir(identity_fd, fanout, &fd) != CAIRN_OK)
         return;
     cairn_status status = cairn__names_read(fd, &names);
+    c->fanout = fanout;
     if (status && status != CAIRN_ENOENT)
         c->status = status;
     while (!status && (name = cairn__names_next(&names, name)) != NULL)
@@ -115,6 +119,7 @@ static void clear_identity(clearing *c, int pages_fd, const char *name)
     int fd;
     if (cairn__open_dir(pages_fd, name, &fd) != CAIRN_OK)
         return;
+    c->identity = name;
     for_folders(c, fd, CAIRN__FANOUT_NAME_SIZE - 1, clear_folder);
     cairn__close(fd);
     uint64_t last_count = cairn__ledger_last_count(c->store->ledger);

@@ -21,6 +21,7 @@ CAIRN_MUST_USE cairn_status cairn__tool_set_key(cairn_store *store, const uint8_
 typedef struct cairn__tool_result {
     uint64_t n_pages, freed_bytes; /* gone */
     uint64_t n_stuck;              /* files that could not be removed */
+    char     stuck[256];           /* below the root, the first of them */
     uint64_t left_bytes;           /* used and reserved afterwards, as the ledger has it */
 } cairn__tool_result;
 

@@ -441,6 +441,27 @@ static void clear_beside_a_store(void **state)
     assert_int_equal(clear(f->root).n_pages, 0);
 }
 
+/* A folder in a page's place, with something in it. */
+static void clear_names_what_it_cannot_remove(void **state)
+{
+    test_fixture *f = *state;
+    int32_t       tokens[4 * P];
+    fill(f, tokens);
+    char *path = path_of_page(f, tokens, 1), *inside = NULL;
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_true(asprintf(&inside, "%s/letter.txt", path) > 0);
+    test_write_file(inside, "mine", 4);
+    cairn__tool_result r = clear(f->root);
+    assert_int_equal(r.n_pages, 3);
+    assert_int_equal(r.n_stuck, 1);
+    assert_int_equal(strncmp(path, f->root, strlen(f->root)), 0);
+    assert_string_equal(r.stuck, path + strlen(f->root) + 1);
+    assert_true(test_exists(inside));
+    free(inside);
+    free(path);
+}
+
 static void clear_leaves_what_is_not_ours(void **state)
 {
     test_fixture *f = *state;
@@ -592,6 +613,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(not_a_root, test_setup, test_teardown),
         cmocka_unit_test(damages),
         cmocka_unit_test_setup_teardown(clear_beside_a_store, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(clear_names_what_it_cannot_remove, test_setup, test_teardown),
         cmocka_unit_test_setup_teardown(clear_leaves_what_is_not_ours, test_setup, test_teardown),
         cmocka_unit_test_setup_teardown(prune_order, test_setup, test_teardown),
         cmocka_unit_test_setup_teardown(beside_writers, test_setup, test_teardown),
