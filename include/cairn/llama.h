@@ -42,8 +42,10 @@ typedef struct cairn_llama_options {
 
     cairn_store *store;        /* borrowed; must outlive the cache */
     llama_seq_id scratch_seq;  /* a sequence id nobody else uses; 0: n_seq_max - 1 */
-    uint32_t     run_tokens;   /* tokens per import or export; 0: what fills 16 MiB, or 128 MiB of pinned memory */
-    uint32_t     n_readers;    /* threads that read ahead; 0: one less than cores, at most 16 */
+    uint32_t     run_tokens;   /* tokens per import or export; 0: what fills 8 MiB, or 128 MiB of pinned memory */
+    /* Threads that read ahead; 0: one less than cores, at most 16. Of what is not in
+     * memory at least 4 read: they sleep. */
+    uint32_t     n_readers;
     uint32_t     grid_tokens;  /* > 0: reproducible, see DESIGN: restores and pages end on this grid */
     bool         pageable;     /* do not use memory pinned for the device (for measurements) */
     uint32_t     patience_ms;  /* a disk that does nothing for so long is not waited for; 0: 2,000 */
