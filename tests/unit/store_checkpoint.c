@@ -284,7 +284,7 @@ static void prune_one(fixture *f)
     cairn_error        error;
     cairn__tool_result r;
     assert_int_equal(cairn__tool_open(f->root, true, &store, &error), CAIRN_OK);
-    uint64_t used = test_stats(store).used_bytes;
+    uint64_t used = test_tree_of(f->root).disk_bytes; /* the ledger may say more until it is counted again */
     assert_int_equal(cairn__tool_prune(store, used - 1, &r), CAIRN_OK);
     assert_int_equal(r.n_pages, 1);
     cairn_store_close(store);
