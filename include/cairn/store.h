@@ -153,10 +153,11 @@ CAIRN_API CAIRN_MUST_USE cairn_status cairn_pin_read_through(cairn_pin *pin, cai
 /* Whether the device would be asked for the page's end; a guess about the rest. */
 CAIRN_API bool cairn_pin_is_cold(const cairn_pin *pin, uint32_t page); /* page < n_pages */
 
-/* Brings page `page` into the page cache, for whoever reads it next; a hint. Returns
- * when the device was told, which takes as long as its queue is full: from a thread
- * that has nothing else to do. */
-CAIRN_API void cairn_pin_read_ahead(cairn_pin *pin, uint32_t page); /* page < n_pages */
+/* Brings a block into the page cache, for whoever reads it next; a hint, after the last
+ * read of the pin: what is measured of a restore ends here. Returns when the device was
+ * told, which takes as long as its queue is full: from a thread that has nothing else
+ * to do. page < n_pages, block < n_blocks. */
+CAIRN_API void cairn_pin_read_ahead(cairn_pin *pin, uint32_t page, uint32_t block);
 
 /* The caller's own look at a page found that it is not what its identity
  * promises (its layout, sizes or content): counted as corrupt, quarantined, so
@@ -228,6 +229,11 @@ CAIRN_API CAIRN_MUST_USE cairn_status cairn_store_set_budget(cairn_store *store,
  * cairn_weights_digest()): `bytes` more of their blocks, or fewer, count against
  * the budget. Tell of more before they are written. */
 CAIRN_API void cairn_store_count_side(cairn_store *store, int64_t bytes);
+/* cairn_weights_digest() with a cache of digests below the root: what it writes there is
+ * counted, before it is there, so that the budget is never passed. From any thread. */
+CAIRN_API CAIRN_MUST_USE cairn_status cairn_store_weights_digest(cairn_store *store,
+                                                                 const cairn_weights_request *request,
+                                                                 cairn_digest *ret_digest, cairn_error *error);
 
 /* ---- watching ---- */
 

@@ -99,7 +99,7 @@ static const char PRUNE[] =
     "Evicts until the cache takes at most SIZE, in the order in which a server does: what is worth least\n"
     "goes first. Servers may run meanwhile; they fill it again up to their own --cache-disk.\n"
     "\n"
-    "      --to SIZE             such as 512M, 20G or 0\n"
+    "      --to SIZE             such as 512M or 20G; for nothing at all: cairn clear\n"
     "      --cache-dir DIR       where (default $XDG_CACHE_HOME/cairn, else ~/.cache/cairn)\n"
     "  -h, --help\n"
     "\n"

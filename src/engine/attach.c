@@ -3,7 +3,6 @@
  * A thread of its own hashes the weights, at a lower priority than the model's
  * threads: a prefill that runs meanwhile is what somebody waits for. The engine's
  * thread attaches between requests, since the self-test decodes. */
-#include "core/weights_cache.h"
 #include "engine/internal.h"
 #include "os/clock.h"
 
@@ -57,11 +56,7 @@ static void *hash_main(void *ctx)
         .cache_dir = a->digest_cache_dir, .progress = hash_progress, .progress_ctx = engine};
     cairn_digest digest;
     request.paths = cairn__runtime_model_paths(engine->rt, &request.n_paths);
-    const int64_t most = a->digest_cache_dir ? (int64_t)(request.n_paths * CAIRN__WEIGHTS_CACHE_STEP) : 0;
-    const int64_t before = (int64_t)cairn__weights_cache_bytes(a->digest_cache_dir);
-    cairn_store_count_side(a->store, most);
-    cairn_status status = cairn_weights_digest(&request, &digest, &error);
-    cairn_store_count_side(a->store, (int64_t)cairn__weights_cache_bytes(a->digest_cache_dir) - before - most);
+    cairn_status status = cairn_store_weights_digest(a->store, &request, &digest, &error);
     if (status == CAIRN_OK) {
         pthread_mutex_lock(&engine->mutex);
         a->digest = digest;

@@ -144,11 +144,19 @@ static void look_up(cairn__task *task)
     find_cold(fetch);
 }
 
+static void bring_in(cairn__fetch *fetch, uint32_t page)
+{
+    const uint32_t n_blocks = cairn_pin_page(fetch->pin, page).n_blocks;
+    for (uint32_t block = 0; block < n_blocks && cairn__errand_has_time(&fetch->errand); block++)
+        cairn_pin_read_ahead(fetch->pin, page, block);
+}
+
 static void release_pin(cairn__task *task)
 {
     cairn__fetch *fetch = fetch_of(task, offsetof(cairn__fetch, release));
-    for (uint32_t i = 0; fetch->cold && i < fetch->n_pages && cairn__errand_has_time(&fetch->errand); i++)
-        cairn_pin_read_ahead(fetch->pin, i);
+    for (uint32_t i = 0; fetch->cold && i < fetch->n_pages; i++)
+        if (fetch->cold[i])
+            bring_in(fetch, i);
     cairn_pin_release(fetch->pin);
 }
 

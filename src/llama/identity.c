@@ -91,7 +91,7 @@ static cairn_status digest_files(builder *b, const char *const *paths, uint32_t 
         .progress = progress ? b->options->progress : NULL,
         .progress_ctx = b->options->progress_ctx,
     };
-    return cairn_weights_digest(&request, ret_digest, b->error);
+    return cairn_store_weights_digest(b->cache->store, &request, ret_digest, b->error);
 }
 
 static void set_weights(builder *b)

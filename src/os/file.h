@@ -38,8 +38,8 @@ void                        cairn__close(int fd);                               
 CAIRN_MUST_USE cairn_status cairn__read_at(int fd, void *buf, size_t size, uint64_t offset);
 CAIRN_MUST_USE cairn_status cairn__write_at(int fd, const void *buf, size_t size, uint64_t offset);
 
-/* Whether the device would be asked for the byte at offset. Costs it that byte's page:
- * Linux answers, but begins to read around it. False also where that can't be told. */
+/* Whether the device would be asked for the byte at offset, which asking reads nothing of
+ * (a read that does not wait would bring it in). False also where that can't be told. */
 bool cairn__is_cold(int fd, uint64_t offset);
 
 /* The device's own bytes, past the page cache, which takes longer to fill than a fast
@@ -49,9 +49,7 @@ bool cairn__is_cold(int fd, uint64_t offset);
 #define CAIRN__DIRECT_ALIGNMENT 4096u
 CAIRN_MUST_USE cairn_status cairn__read_direct(int fd, void *buf, size_t size, size_t needed, uint64_t offset);
 
-/* Brings [offset, offset + size) into memory, for whoever reads it next; a hint. What
- * is there already is only looked at: asking for it page by page costs a tenth of
- * reading it. */
+/* Brings [offset, offset + size) into memory, for whoever reads it next; a hint. */
 void                        cairn__read_ahead(int fd, uint64_t offset, uint64_t size);
 /* Begins to write what is dirty and waits for nothing: a hint, so that syncing many
  * files after it costs one journal commit and not one each. */

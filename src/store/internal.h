@@ -42,6 +42,7 @@ struct cairn_pin {
     uint32_t          n_pages, room;
     /* For the price of a restore: when the first block was read, and how much in all. */
     atomic_uint_fast64_t first_read_ns, read_bytes;
+    bool                 measured;
 };
 
 typedef struct cairn__counters {

@@ -139,12 +139,6 @@ static void give_up_page(cairn_pin *pin, cairn__pin_page *page)
     cairn__close(identity_fd);
 }
 
-void cairn_pin_read_ahead(cairn_pin *pin, uint32_t page)
-{
-    assert(pin && page < pin->n_pages);
-    cairn__page_file_read_ahead(&pin->pages[page]->file);
-}
-
 void cairn_pin_reject(cairn_pin *pin, uint32_t page)
 {
     assert(pin && page < pin->n_pages);
@@ -166,8 +160,9 @@ static void note_read(cairn_pin *pin, uint64_t bytes)
 static void measure(cairn_pin *pin)
 {
     uint64_t bytes = pin->read_bytes, first = pin->first_read_ns;
-    if (bytes < PRICE_MIN_BYTES)
+    if (pin->measured || bytes < PRICE_MIN_BYTES)
         return;
+    pin->measured = true;
     double ps = (double)(cairn__monotonic_ns() - first) * 1000.0 / (double)bytes;
     double old = (double)atomic_load(&pin->store->restore_ps);
     double now = old > 0 ? old + PRICE_WEIGHT * (ps - old) : ps;
@@ -236,6 +231,13 @@ bool cairn_pin_is_cold(const cairn_pin *pin, uint32_t page)
 {
     assert(pin && page < pin->n_pages);
     return cairn__page_file_is_cold(&pin->pages[page]->file);
+}
+
+void cairn_pin_read_ahead(cairn_pin *pin, uint32_t page, uint32_t block)
+{
+    assert(pin && page < pin->n_pages && block < pin->pages[page]->file.header.n_blocks);
+    measure(pin);
+    cairn__page_file_read_ahead(&pin->pages[page]->file, block);
 }
 
 /* Recency is the mtime of the deepest page used; its ancestors live through it.

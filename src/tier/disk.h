@@ -92,7 +92,7 @@ CAIRN_MUST_USE cairn_status cairn__page_file_read_through(const cairn__root *roo
                                                           cairn__window *window, uint32_t block, uint32_t end,
                                                           void *dst);
 bool                        cairn__page_file_is_cold(const cairn__page_file *file);    /* its end is not in memory */
-void                        cairn__page_file_read_ahead(const cairn__page_file *file); /* its blocks will be read again */
+void                        cairn__page_file_read_ahead(const cairn__page_file *file, uint32_t block); /* will be read again */
 void                        cairn__page_file_close(cairn__page_file *file); /* accepts a zeroed one with fd -1 */
 
 /* ---- removing ---- */

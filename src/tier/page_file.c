@@ -281,9 +281,9 @@ bool cairn__page_file_is_cold(const cairn__page_file *file)
     return cairn__is_cold(file->fd, file->info.size_bytes - 1);
 }
 
-void cairn__page_file_read_ahead(const cairn__page_file *file)
+void cairn__page_file_read_ahead(const cairn__page_file *file, uint32_t block)
 {
-    cairn__read_ahead(file->fd, file->block_offset[0], file->header.payload_size);
+    cairn__read_ahead(file->fd, file->block_offset[block], file->block_size[block]);
 }
 
 void cairn__page_file_close(cairn__page_file *file)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,8 +38,24 @@ int openat(int dir, const char *path, int flags, ...)
     return real(dir, path, flags, mode);
 }
 
+/* openat2 has no function of its own. */
+long syscall(long number, ...)
+{
+    long    a[6];
+    va_list args;
+    va_start(args, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(args, long);
+    va_end(args);
+    long (*real)(long, ...) = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+    if (number == SYS_openat2)
+        wait_for_the_disk();
+    return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+
 HELD(ssize_t, pread, (int fd, void *buf, size_t size, off_t offset), (fd, buf, size, offset))
 HELD(ssize_t, pwrite, (int fd, const void *buf, size_t size, off_t offset), (fd, buf, size, offset))
+HELD(int, posix_fadvise, (int fd, off_t offset, off_t size, int advice), (fd, offset, size, advice))
 HELD(int, fdatasync, (int fd), (fd))
 HELD(int, fsync, (int fd), (fd))
 

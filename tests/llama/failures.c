@@ -4,6 +4,9 @@
 #include "support.h"
 
 #include "base/bytes.h"
+#include "page_cache.h"
+
+#include <ftw.h>
 
 enum { PAGE = 64, N = 320, BAD = 2, TIMEOUT_S = 120 };
 
@@ -151,6 +154,56 @@ static void flip_last_payload_byte(const char *path)
     byte ^= 1;
     REQUIRE(pwrite(fd, &byte, 1, at) == 1);
     close(fd);
+}
+
+/* From the device, then from memory for the next one; in runs of one page and of all. */
+static void cold_pages_are_exact_and_then_in_memory(void **state)
+{
+    static const uint32_t runs[] = {8 * PAGE, PAGE};
+    (void)state;
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        char    path[BAD][4096];
+        fixture f = open_fixture(512, runs[i]);
+        for (uint32_t page = 0; page < BAD; page++) {
+            page_path(page, path[page], sizeof path[page]);
+            if (!page_cache_drop(path[page]))
+                print_message("%s stays in memory: nothing is cold here\n", path[page]);
+        }
+        cairn_llama_restored r = restore(f.cache, 0, tokens, BAD * PAGE + 1, 0);
+        assert_int_equal(r.n_tokens, BAD * PAGE);
+        assert_int_equal(r.from_store, BAD * PAGE);
+        assert_holds(0, BAD * PAGE);
+        assert_exact_behind_bad();
+        for (uint32_t page = 0; page < BAD; page++)
+            assert_true(page_cache_becomes(path[page], 95));
+        close_fixture(&f);
+    }
+}
+
+static uint64_t tree_bytes;
+
+static int add_bytes(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)path, (void)type, (void)ftw;
+    tree_bytes += (uint64_t)st->st_blocks * 512;
+    return 0;
+}
+
+/* The digest of the weights, which open keeps in the root, is in the budget, too. */
+static void what_open_writes_is_counted(void **state)
+{
+    (void)state;
+    char      path[4200];
+    fixture   f = open_fixture(512, 0);
+    cairn_store_stats stats;
+    snprintf(path, sizeof path, "%s/root/digests", dir);
+    assert_int_equal(access(path, F_OK), 0);
+    snprintf(path, sizeof path, "%s/root", dir);
+    tree_bytes = 0;
+    assert_int_equal(nftw(path, add_bytes, 16, FTW_PHYS), 0);
+    cairn_store_get_stats(f.store, &stats);
+    assert_true(stats.used_bytes >= tree_bytes);
+    close_fixture(&f);
 }
 
 /* Runs grow from an eighth: with 512 the second run is [1, 3) and page 2 ends
@@ -469,6 +522,8 @@ int main(int argc, char **argv)
     (void)argc;
     sleep_at_barriers(argv);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_open_writes_is_counted),
+        cmocka_unit_test(cold_pages_are_exact_and_then_in_memory),
         cmocka_unit_test(corrupt_page_leaves_the_prefix_before_it),
         cmocka_unit_test(corrupt_first_page_restores_nothing),
         cmocka_unit_test(no_room_in_the_context_stops_cleanly),

@@ -5,6 +5,9 @@
 
 #include "base/digest.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #define P 16u
 #define N (3 * P)
 
@@ -295,6 +298,16 @@ static void not_a_file(void **state)
     assert_int_equal(mkdir(f->path[1], 0700), 0);
     expect_bad(f, 1);
     assert_int_equal(mkfifo(f->path[1], 0600), 0);
+    expect_bad(f, 1);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char               here[4096];
+    int                fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0 && getcwd(here, sizeof(here)) && chdir(f->root) == 0); /* its path is longer than an address */
+    strcpy(address.sun_path, "socket");
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(rename("socket", f->path[1]), 0);
+    assert_int_equal(chdir(here), 0);
+    close(fd);
     expect_bad(f, 1);
     char *elsewhere = NULL;
     assert_true(asprintf(&elsewhere, "%s/elsewhere", f->root) > 0);

@@ -54,6 +54,7 @@ static cairn_status status_of(int error)
         return CAIRN_EBUSY;
     case ENOTSUP:
     case ENOSYS:
+    case ENXIO: /* a socket */
         return CAIRN_ENOTSUP;
     default:
         return CAIRN_EIO;
@@ -164,8 +165,7 @@ cairn_status cairn__read_at(int fd, void *buf, size_t size, uint64_t offset)
 
 bool cairn__is_cold(int fd, uint64_t offset)
 {
-    char byte;
-    return range_fits(1, offset) && cairn__sys_pread_cached(fd, &byte, 1, (off_t)offset) < 0 && errno == EAGAIN;
+    return range_fits(1, offset) && cairn__sys_in_memory(fd, (off_t)offset) == 0;
 }
 
 cairn_status cairn__read_direct(int fd, void *buf, size_t size, size_t needed, uint64_t offset)
@@ -192,11 +192,10 @@ cairn_status cairn__read_direct(int fd, void *buf, size_t size, size_t needed, u
 }
 
 /* In pieces that every device takes whole: of a longer one the kernel reads the
- * beginning alone, silently (read_ahead_kb, 128 by default). The last byte comes
- * last: when it is there, so is the rest, as a rule. */
+ * beginning alone, silently (read_ahead_kb, 128 by default). */
 void cairn__read_ahead(int fd, uint64_t offset, uint64_t size)
 {
-    if (size == 0 || !range_fits((size_t)size, offset) || !cairn__is_cold(fd, offset + size - 1))
+    if (!range_fits((size_t)size, offset))
         return;
     for (uint64_t at = 0; at < size; at += READ_AHEAD_SIZE) {
         uint64_t piece = size - at < READ_AHEAD_SIZE ? size - at : READ_AHEAD_SIZE;

@@ -4,9 +4,9 @@
 #include <dirent.h>
 #include <linux/openat2.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 _Static_assert(sizeof(off_t) == 8, "files over 2 GiB");
@@ -32,9 +32,16 @@ ssize_t cairn__sys_pread(int fd, void *buf, size_t size, off_t offset)
     return pread(fd, buf, size, offset);
 }
 
-ssize_t cairn__sys_pread_cached(int fd, void *buf, size_t size, off_t offset)
+int cairn__sys_in_memory(int fd, off_t offset)
 {
-    return preadv2(fd, &(struct iovec){buf, size}, 1, offset, RWF_NOWAIT);
+    const off_t   page = sysconf(_SC_PAGESIZE);
+    unsigned char there = 0;
+    void         *map = mmap(NULL, (size_t)page, PROT_READ, MAP_SHARED, fd, offset / page * page);
+    if (map == MAP_FAILED)
+        return -1;
+    int result = mincore(map, (size_t)page, &there);
+    munmap(map, (size_t)page);
+    return result < 0 ? result : there & 1;
 }
 
 int cairn__sys_read_ahead(int fd, off_t offset, off_t size)

@@ -17,7 +17,7 @@ int     cairn__sys_openat(int dir_fd, const char *name, int flags, mode_t mode);
 int     cairn__sys_open_beneath(int dir_fd, const char *path, int flags); /* openat2: no symlink, not upwards */
 int     cairn__sys_close(int fd);
 ssize_t cairn__sys_pread(int fd, void *buf, size_t size, off_t offset);
-ssize_t cairn__sys_pread_cached(int fd, void *buf, size_t size, off_t offset); /* EAGAIN: the device would be asked */
+int     cairn__sys_in_memory(int fd, off_t offset);                            /* mincore of that page: 1, 0, or an error */
 int     cairn__sys_read_ahead(int fd, off_t offset, off_t size);               /* posix_fadvise: an errno, or 0 */
 ssize_t cairn__sys_pwrite(int fd, const void *buf, size_t size, off_t offset);
 int     cairn__sys_fdatasync(int fd);
