@@ -225,10 +225,6 @@ CAIRN_API CAIRN_MUST_USE cairn_status cairn_store_flush(cairn_store *store, uint
  * lies above it is evicted in the background, and nothing is written above it. */
 CAIRN_API CAIRN_MUST_USE cairn_status cairn_store_set_budget(cairn_store *store, uint64_t budget_bytes);
 
-/* The caller keeps files of its own under the root (the digest cache of
- * cairn_weights_digest()): `bytes` more of their blocks, or fewer, count against
- * the budget. Tell of more before they are written. */
-CAIRN_API void cairn_store_count_side(cairn_store *store, int64_t bytes);
 /* cairn_weights_digest() with a cache of digests below the root: what it writes there is
  * counted, before it is there, so that the budget is never passed. From any thread. */
 CAIRN_API CAIRN_MUST_USE cairn_status cairn_store_weights_digest(cairn_store *store,

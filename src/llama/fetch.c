@@ -362,9 +362,7 @@ bool cairn__fetch_look_up(cairn__fetch *fetch)
 {
     cairn_llama *cache = fetch->cache;
     cairn__pool_submit(cache->clerk, &fetch->look_up);
-    if (!cairn__errand_wait(cache, cache->clerk, &fetch->look_up))
-        return false;
-    return true;
+    return cairn__errand_wait(cache, cache->clerk, &fetch->look_up);
 }
 
 /* ---- as an errand ---- */

@@ -230,5 +230,8 @@ CAIRN_MUST_USE cairn_status cairn__store_scan(cairn_store *store, cairn__scan_re
 /* Corrects the ledger by a scan. CAIRN_EBUSY: another process is counting (nothing
  * was scanned). CAIRN_EIO: it can't be counted now. CAIRN_ENOMEM. */
 CAIRN_MUST_USE cairn_status cairn__store_count(cairn_store *store);
+/* Side files under the root: `bytes` more of their blocks, or fewer, count against the
+ * budget. Told of more before they are written. */
+void cairn__store_count_side(cairn_store *store, int64_t bytes);
 
 #endif

@@ -230,7 +230,7 @@ cairn_status cairn_store_set_budget(cairn_store *store, uint64_t budget_bytes)
     return CAIRN_OK;
 }
 
-void cairn_store_count_side(cairn_store *store, int64_t bytes)
+void cairn__store_count_side(cairn_store *store, int64_t bytes)
 {
     if (!store || store->off || bytes == 0)
         return;

@@ -140,20 +140,22 @@ static void fill_arrays(cairn__page_file *file)
     cairn__page_block_offsets(&file->header, file->block_offset);
 }
 
-/* Opens the file and reads its header, as it lies there. */
-static cairn_status open_and_read(const cairn__root *root, int folder_fd, const cairn__page_name *name,
-                                  cairn__page_file *file, uint32_t *ret_size)
+static cairn_status open_named(const cairn__root *root, int folder_fd, const cairn__page_name *name,
+                               cairn__page_file *file)
 {
     char text[CAIRN__PAGE_NAME_SIZE];
     cairn__page_name_format(name, text);
-    cairn_status status = open_regular(root, folder_fd, text, file);
-    return status ? status : read_header(file, ret_size);
+    return open_regular(root, folder_fd, text, file);
 }
 
+/* Reads the header of a file that is open, and proves it. */
 static cairn_status load(const cairn__root *root, const cairn__page_name *name, const cairn_digest *identity,
-                         uint32_t size, cairn__page_file *file)
+                         cairn__page_file *file)
 {
-    cairn_status status = decode(root, size, file);
+    uint32_t     size = 0;
+    cairn_status status = read_header(file, &size);
+    if (!status)
+        status = decode(root, size, file);
     if (status)
         return status;
     if (!fits_name(file, name) || memcmp(&file->header.identity, identity, sizeof(*identity)) != 0)
@@ -178,10 +180,9 @@ cairn_status cairn__page_file_open(const cairn__root *root, int folder_fd, const
                                    const cairn_digest *identity, cairn__page_file *ret_file)
 {
     cairn__page_file file = {.fd = -1};
-    uint32_t         size = 0;
-    cairn_status     status = open_and_read(root, folder_fd, name, &file, &size);
+    cairn_status     status = open_named(root, folder_fd, name, &file);
     if (!status)
-        status = load(root, name, identity, size, &file);
+        status = load(root, name, identity, &file);
     if (status) {
         cairn__page_file_close(&file);
         ret_file->info = file.info;
@@ -196,7 +197,6 @@ cairn_status cairn__page_file_open_in(const cairn__root *root, int identity_fd, 
 {
     char             path[CAIRN__FANOUT_NAME_SIZE + CAIRN__PAGE_NAME_SIZE];
     cairn__page_file file = {.fd = -1};
-    uint32_t         size = 0;
     cairn__fanout_name(parent, path);
     path[CAIRN__FANOUT_NAME_SIZE - 1] = '/';
     cairn__page_name_format(name, path + CAIRN__FANOUT_NAME_SIZE);
@@ -204,9 +204,7 @@ cairn_status cairn__page_file_open_in(const cairn__root *root, int identity_fd, 
     if (!status)
         status = look_at(root, &file);
     if (!status)
-        status = read_header(&file, &size);
-    if (!status)
-        status = load(root, name, identity, size, &file);
+        status = load(root, name, identity, &file);
     if (status)
         cairn__page_file_close(&file);
     else
@@ -219,7 +217,9 @@ cairn_status cairn__page_file_open_shape(const cairn__root *root, int folder_fd,
 {
     cairn__page_file file = {.fd = -1};
     uint32_t         size = 0;
-    cairn_status     status = open_and_read(root, folder_fd, name, &file, &size);
+    cairn_status     status = open_named(root, folder_fd, name, &file);
+    if (!status)
+        status = read_header(&file, &size);
     if (!status)
         status = load_shape(&file, name);
     if (status) {

@@ -296,15 +296,33 @@ static bool read_blocks(cairn_pin *pin, uint32_t page, const cairn_key *key, uin
     return good;
 }
 
+/* The pages of a hit, each byte of them: returns their tokens; *ret_good: those before the
+ * first page of which a block could not be read. */
+static uint32_t read_pages(const world *w, const sequence *s, cairn_pin *pin, uint32_t n_pages, uint32_t *ret_good)
+{
+    cairn_key parent = {{0}};
+    uint32_t  at = 0;
+    bool      all_good = true;
+    *ret_good = 0;
+    for (uint32_t i = 0; i < n_pages; i++) {
+        const cairn__page_header *h = &pin->pages[i]->file.header;
+        uint32_t                  used = cairn_pin_page(pin, i).used_tokens;
+        check_header(w, s, h, used, &parent, at);
+        all_good &= read_blocks(pin, i, &h->key, h->n_tokens);
+        at += used;
+        *ret_good = all_good ? at : *ret_good;
+        parent = h->key;
+    }
+    return at;
+}
+
 uint32_t world_read(const world *w, cairn_store *store, int sequence, uint32_t n)
 {
     const struct sequence *s = &w->sequences[sequence];
     cairn_query            query = {.identity = w->id, .tokens = s->tokens, .n_tokens = n};
     cairn_hit              hit = {0};
     cairn_pin             *pin = NULL;
-    cairn_key              parent = {{0}};
-    uint32_t               at = 0, good = 0;
-    bool                   all_good = true;
+    uint32_t               good;
     cairn_status           status = cairn_store_lookup(store, &query, &hit, &pin);
     if (status && status != CAIRN_ENOMEM)
         FINDING("a lookup said %s", cairn_status_name(status));
@@ -312,15 +330,7 @@ uint32_t world_read(const world *w, cairn_store *store, int sequence, uint32_t n
         return 0;
     if ((hit.cached_tokens > 0) != (pin != NULL) || hit.cached_tokens > n)
         FINDING("a hit of %u tokens of %u, pin %d", hit.cached_tokens, n, pin != NULL);
-    for (uint32_t i = 0; i < hit.n_pages; i++) {
-        const cairn__page_header *h = &pin->pages[i]->file.header;
-        uint32_t                  used = cairn_pin_page(pin, i).used_tokens;
-        check_header(w, s, h, used, &parent, at);
-        all_good &= read_blocks(pin, i, &h->key, h->n_tokens);
-        at += used;
-        good = all_good ? at : good;
-        parent = h->key;
-    }
+    uint32_t at = read_pages(w, s, pin, hit.n_pages, &good);
     if (at != hit.cached_tokens)
         FINDING("%u tokens promised, %u in the pages", hit.cached_tokens, at);
     cairn_pin_release(pin);
@@ -357,8 +367,6 @@ uint32_t world_read_checkpoint(const world *w, cairn_store *store, int sequence,
     cairn_query  query = {.identity = w->id, .tokens = s->tokens, .n_tokens = n, .needs_checkpoint = true};
     cairn_hit    hit = {0};
     cairn_pin   *pin = NULL;
-    cairn_key    parent = {{0}};
-    uint32_t     at = 0;
     cairn_status status = cairn_store_lookup(store, &query, &hit, &pin);
     if (status && status != CAIRN_ENOMEM)
         FINDING("a lookup said %s", cairn_status_name(status));
@@ -366,20 +374,12 @@ uint32_t world_read_checkpoint(const world *w, cairn_store *store, int sequence,
         return 0;
     if (!hit.has_checkpoint || hit.cached_tokens == 0 || hit.cached_tokens > n)
         FINDING("a hit of %u tokens of %u, checkpoint %d", hit.cached_tokens, n, hit.has_checkpoint);
-    bool good = true;
-    for (uint32_t i = 0; i < hit.n_pages; i++) {
-        const cairn__page_header *h = &pin->pages[i]->file.header;
-        uint32_t                  used = cairn_pin_page(pin, i).used_tokens;
-        check_header(w, s, h, used, &parent, at);
-        good &= read_blocks(pin, i, &h->key, h->n_tokens);
-        at += used;
-        parent = h->key;
-    }
+    uint32_t good, at = read_pages(w, s, pin, hit.n_pages, &good);
     if (at != hit.cached_tokens)
         FINDING("a checkpoint at %u, pages up to %u", hit.cached_tokens, at);
-    good &= check_checkpoint(w, s, pin, &hit);
+    bool state_good = check_checkpoint(w, s, pin, &hit);
     cairn_pin_release(pin);
-    return good ? hit.cached_tokens : 0;
+    return state_good && good == at ? hit.cached_tokens : 0;
 }
 
 /* ---- files ---- */
