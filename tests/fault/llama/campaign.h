@@ -38,6 +38,15 @@ MAYBE_UNUSED static void sleep_ms(long ms)
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
+/* What ends a restore is done behind it, by another thread, unless something else
+ * comes first: waits for the call that is to fail. The first of a kind is made in
+ * any case, however busy the machine; behind the last there is none. */
+MAYBE_UNUSED static void await_fault(uint64_t n)
+{
+    for (int i = 0; i < (n == 1 ? 10000 : 20) && fault_n_fired() == 0; i++)
+        sleep_ms(1);
+}
+
 static uint32_t count_descriptors(void)
 {
     DIR     *dir = opendir("/proc/self/fd");

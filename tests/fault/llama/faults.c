@@ -55,6 +55,8 @@ static void request(void)
         FINDING("a restore says %u tokens and there are %d", r.n_tokens,
                 (int)llama_memory_seq_pos_max(c.rt.memory, 0) + 1);
     answer_from(r.n_tokens);
+    if (now.kinds == FAULT_MASK(FAULT_READ_AHEAD))
+        await_fault(now.n);
     FAULTY_VOID(cairn_llama_record(c.cache, 0, c.tokens, 2 * PAGE));
     FAULTY_VOID(cairn_llama_record_end(c.cache, 0, c.tokens, N + 1));
     record_another();

@@ -82,7 +82,7 @@ static bool restore_hangs(fault_kind kind, unsigned n)
     begin_run(false, PAGE, PATIENCE_MS);
     arm(kind, n);
     cairn_llama_restored r = timed_restore("of a disk that hangs");
-    sleep_ms(2); /* the end of a restore goes on without us */
+    await_fault(n);
     bool fired = fault_n_fired() > 0;
     if (r.n_tokens < N && r.miss != CAIRN_MISS_TIMEOUT)
         FINDING("%u tokens, because of: %s", r.n_tokens, cairn_miss_text(r.miss));
