@@ -55,7 +55,7 @@ static const char SERVE[] =
     "      --max-body SIZE       largest request (default 32 MiB)\n"
     "      --read-timeout S      for a request to arrive (default 15)\n"
     "      --grace S             for the running answer when the server is stopped (default 20)\n"
-    "      --verbose             a log line for each answer\n"
+    "      --verbose             a second log line for each answer: what it took at the client's side\n"
     "  -h, --help\n"
     "\n"
     "Sizes take K, M, G and T (1K = 1024). Exit code 2: something above is wrong, the message says what.\n";

@@ -70,7 +70,8 @@ static const char *outcome(const cairn__run *run, cairn_status status)
     return "stop";
 }
 
-/* "request 7: 7512 prompt tokens, 7400 cached (200 resident, 7200 from store in 25 ms), ..." */
+/* "request 7: 7512 prompt tokens, 7400 cached (200 resident, 7200 from store in 25 ms), ..."
+ * The two add up: of what was resident in a page that the store gave, the page counts. */
 static void log_line(const cairn__run *run, cairn_status status)
 {
     char     miss[96] = "";
@@ -85,7 +86,7 @@ static void log_line(const cairn__run *run, cairn_status status)
         run->engine,
         "request %llu: %u prompt tokens, %u cached (%u resident, %u from store in %.1f ms), %u prefilled at "
         "%.0f tokens/s, first token after %.3f s, %u generated at %.1f tokens/s; %s%s",
-        (unsigned long long)run->request->id, run->n_prompt, run->n_cached, run->n_resident, run->from_store,
+        (unsigned long long)run->request->id, run->n_prompt, run->n_cached, run->n_cached - run->from_store, run->from_store,
         (double)run->restore_ns / 1e6, computed, per_second(computed, run->prefill_ns), (double)run->ttft_ns / 1e9,
         run->n_generated, per_second(run->n_generated > 1 ? run->n_generated - 1 : 0, run->decode_ns),
         outcome(run, status), miss);
