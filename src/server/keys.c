@@ -126,7 +126,9 @@ cairn_status cairn__keys_parse(const char *path, const char *text, size_t size, 
                                cairn_error *error)
 {
     reader       r = {.path = path, .keys = calloc(1, sizeof *r.keys), .error = error};
-    cairn_status status = r.keys ? CAIRN_OK : fail(&r, CAIRN_ENOMEM, "out of memory");
+    cairn_status status = CAIRN_OK;
+    if (!r.keys)
+        return fail(&r, CAIRN_ENOMEM, "out of memory");
     while (size && !status) {
         const char *end = memchr(text, '\n', size);
         size_t      length = end ? (size_t)(end - text) : size;
