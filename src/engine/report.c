@@ -86,8 +86,8 @@ static void log_line(const cairn__run *run, cairn_status status)
         run->engine,
         "request %llu: %u prompt tokens, %u cached (%u resident, %u from store in %.1f ms), %u prefilled at "
         "%.0f tokens/s, first token after %.3f s, %u generated at %.1f tokens/s; %s%s",
-        (unsigned long long)run->request->id, run->n_prompt, run->n_cached, run->n_cached - run->from_store, run->from_store,
-        (double)run->restore_ns / 1e6, computed, per_second(computed, run->prefill_ns), (double)run->ttft_ns / 1e9,
+        (unsigned long long)run->request->id, run->n_prompt, run->n_cached, run->n_cached - run->from_store,
+        run->from_store, (double)run->restore_ns / 1e6, computed, per_second(computed, run->prefill_ns), (double)run->ttft_ns / 1e9,
         run->n_generated, per_second(run->n_generated > 1 ? run->n_generated - 1 : 0, run->decode_ns),
         outcome(run, status), miss);
 }

@@ -2,6 +2,7 @@
  * the budget, what may be written a day, the reserve, the folder itself. */
 #include "store_testing.h"
 
+#include "store/internal.h"
 #include "store/ledger_image.h"
 
 #define P 16u
@@ -215,6 +216,8 @@ static void folder_removed(void **state)
     test_expect(store, f->id, tokens, 4 * P, 4 * P, tokens, 4 * P);
     assert_false(test_stats(store).read_only);
     assert_true(test_stats(store).used_bytes >= test_tree_of(f->root).disk_bytes); /* counted beside the writer: more */
+    assert_int_equal(cairn__store_count(store), CAIRN_OK);
+    assert_int_equal(test_stats(store).used_bytes, test_tree_of(f->root).disk_bytes);
     cairn_store_close(store);
     store = open_with(f, &t, 8 << 20, 1, 0); /* a root like any other */
     test_expect(store, f->id, tokens, 4 * P, 4 * P, tokens, 4 * P);

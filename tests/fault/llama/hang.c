@@ -178,8 +178,7 @@ static void a_touch_hangs(void **state)
         begin_run(false, 0, 10 * PATIENCE_MS);
         arm(FAULT_TOUCH, n);
         cairn_llama_restored r = timed_restore("of a disk that hangs");
-        for (int i = 0; i < 5000 && fault_n_fired() == 0; i++)
-            sleep_ms(1);
+        await_fault(1);
         assert_true(fault_n_fired() > 0);
         assert_true(n == 1 ? r.miss == CAIRN_MISS_TIMEOUT : r.n_tokens == N);
         answer_from(r.n_tokens);
