@@ -126,7 +126,7 @@ static void walk_open_folder(walk *w, int fd, int depth)
     if (status == CAIRN_ECANCELED || status == CAIRN_ENOMEM)
         w->status = status;
     else if (status)
-        w->result.complete = false;
+        w->result.complete &= depth > 0 && status == CAIRN_ENOENT; /* removed since it was opened */
     else {
         w->result.total_bytes += info.disk_bytes;
         walk_names(w, fd, &n, depth);

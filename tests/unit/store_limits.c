@@ -252,6 +252,39 @@ static void folder_replaced(void **state)
     assert_int_equal(mkdir(f->root, 0700), 0);
 }
 
+/* Removes the folder at *ctx as soon as somebody has opened it. */
+static bool remove_opened(void *ctx)
+{
+    char link[64], at[4096];
+    for (int fd = 3; fd < 64; fd++) {
+        snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(link, at, sizeof(at) - 1);
+        at[n < 0 ? 0 : n] = 0;
+        if (strcmp(at, ctx) == 0)
+            assert_int_equal(rmdir(ctx), 0);
+    }
+    return false;
+}
+
+/* A folder that goes away between being opened and being listed, as when its last page
+ * is evicted by another process, is no reason not to know what the root occupies. */
+static void folder_removed_while_counted(void **state)
+{
+    test_fixture      *f = *state;
+    char               path[600];
+    cairn__scan_result r;
+    cairn_store       *store = test_open(f->root, 8 << 20, P);
+    snprintf(path, sizeof(path), "%s/v1/0123456789abcdef0123456789abcdef", f->root);
+    assert_int_equal(mkdir(path, 0700), 0);
+    const cairn__scan_request request = {.stat_files = true, .stop = remove_opened, .ctx = path};
+    assert_int_equal(cairn__scan(&store->root, &request, &r), CAIRN_OK);
+    assert_int_equal(access(path, F_OK), -1);
+    assert_true(r.complete);
+    assert_int_equal(cairn__store_count(store), CAIRN_OK);
+    assert_int_equal(test_stats(store).used_bytes, test_tree_of(f->root).disk_bytes);
+    cairn_store_close(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +293,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(below_the_reserve_is_said, test_setup, test_teardown),
         cmocka_unit_test_setup_teardown(folder_removed, test_setup, test_teardown),
         cmocka_unit_test_setup_teardown(folder_replaced, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(folder_removed_while_counted, test_setup, test_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
