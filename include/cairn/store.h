@@ -42,7 +42,8 @@ typedef struct cairn_pin   cairn_pin;   /* keeps found pages readable, even if e
     X(CAIRN_MISS_EVICTED, "evicted")                          \
     X(CAIRN_MISS_IDENTITY_CHANGED, "identity changed")        \
     X(CAIRN_MISS_CHECKPOINT, "checkpoint missing")            \
-    X(CAIRN_MISS_TIMEOUT, "the disk does not answer")
+    X(CAIRN_MISS_TIMEOUT, "the disk does not answer")         \
+    X(CAIRN_MISS_STOPPED, "stopped")
 typedef enum cairn_miss {
 #define CAIRN_MISS_ENUM(name, text) name,
     CAIRN_MISS_LIST(CAIRN_MISS_ENUM)
@@ -214,9 +215,31 @@ CAIRN_API CAIRN_MUST_USE cairn_status cairn_store_put(cairn_store *store, const 
  * with it. Cost: one stat, for a short page a listing too. */
 CAIRN_API bool cairn_store_has(cairn_store *store, const cairn_identity *identity, const cairn_page *page);
 
-/* Waits until all that was put so far is published or given up, at most
- * timeout_ms. Errors: CAIRN_ETIMEDOUT. */
+/* Waits until all that was put so far is published or given up, and no note is to be
+ * written (below); at most timeout_ms. Errors: CAIRN_ETIMEDOUT. */
 CAIRN_API CAIRN_MUST_USE cairn_status cairn_store_flush(cairn_store *store, uint32_t timeout_ms);
+
+/* ---- prompts for the next process ---- */
+
+typedef struct cairn_prompt {
+    const int32_t *tokens; /* from position 0 */
+    uint32_t       n_tokens;
+} cairn_prompt;
+
+/* Leaves a note beside the identity's pages: the prompts that this process would begin
+ * with if it were started again, the most wanted first. It takes the place of the note
+ * of before, by whichever process. Copied, at most 256 prompts and 4 million tokens of
+ * them, and written behind the pages that were put; not where no page is stored yet, and
+ * not when the tier can't write. A hint: what is restored because of it is looked up
+ * like any other prompt. Never touches the disk itself.
+ * Errors: CAIRN_EINVAL, CAIRN_ENOMEM. */
+CAIRN_API CAIRN_MUST_USE cairn_status cairn_store_note_recent(cairn_store *store, const cairn_identity *identity,
+                                                              const cairn_prompt *prompts, uint32_t n_prompts);
+/* The note of whichever process came before, as one block for free(), or NULL and 0. One
+ * that is damaged is removed and counts as none. May take as long as the disk does.
+ * Errors: CAIRN_EINVAL, CAIRN_ENOMEM. */
+CAIRN_API CAIRN_MUST_USE cairn_status cairn_store_recent(cairn_store *store, const cairn_identity *identity,
+                                                         cairn_prompt **ret_prompts, uint32_t *ret_n_prompts);
 
 /* ---- the budget ---- */
 

@@ -20,6 +20,7 @@
 #define CAIRN__SALT_SIZE 32u
 #define CAIRN__SEAL_HEADER UINT32_MAX     /* number of a page's header; its blocks count from 0 */
 #define CAIRN__SEAL_TEXT (UINT32_MAX - 1) /* number of the text in identity.txt */
+#define CAIRN__SEAL_RECENT (UINT32_MAX - 2) /* number of the prompts in the note `recent` */
 
 typedef struct cairn__keyring cairn__keyring;
 

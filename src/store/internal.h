@@ -26,6 +26,7 @@
 
 typedef struct cairn__put_job cairn__put_job;
 typedef struct cairn__evictor cairn__evictor;
+typedef struct cairn__note    cairn__note;
 
 /* Shared by the threads that read blocks; only `bad` changes. */
 typedef struct cairn__pin_page {
@@ -85,6 +86,8 @@ struct cairn_store {
     cairn__put_job *queue_head, *queue_tail;
     uint64_t        queued_bytes;
     uint64_t        put_seq, done_seq; /* of the last job accepted, ended */
+    cairn__note    *notes;           /* to be written; recent.c */
+    bool            notes_under_way; /* some are being written */
     bool            stop;
     bool            fit_wanted;   /* the writer is to look whether the budget is passed */
     bool            root_suspect; /* and whether the root is still there */
@@ -220,6 +223,19 @@ void cairn__store_block(cairn_store *store, bool low_space);
 uint64_t cairn__evict(cairn_store *store, uint64_t bytes);
 uint64_t cairn__empty_quarantine(cairn_store *store);     /* likewise */
 void     cairn__evictor_destroy(cairn__evictor *evictor); /* accepts NULL */
+
+/* ---- recent.c ---- */
+/* For the writer thread: what is to be written, and writing it. */
+cairn__note *cairn__notes_take_locked(cairn_store *store);
+void         cairn__notes_write(cairn_store *store, cairn__note *notes); /* takes them; accepts NULL */
+void         cairn__notes_destroy(cairn_store *store);                   /* what nobody wrote */
+/* The note as it lies in an identity's folder, malloc()ed. CAIRN_ECORRUPT: it can't be
+ * one; *ret_info says which file it was, inode 0: it could not be opened. */
+CAIRN_MUST_USE cairn_status cairn__recent_read(const cairn_store *store, int folder_fd, uint8_t **ret_file,
+                                               cairn__file_info *ret_info);
+/* Proves it and gives its prompts, as one block for free(). */
+CAIRN_MUST_USE cairn_status cairn__recent_check(const cairn__keyring *keyring, uint8_t *file, size_t size,
+                                                cairn_prompt **ret_prompts, uint32_t *ret_n);
 
 /* ---- janitor.c ---- */
 void *cairn__janitor_main(void *store);

@@ -296,6 +296,11 @@ bool cairn_store_has(cairn_store *store, const cairn_identity *identity, const c
     return key_is_queued(store, &page->key) || cairn__page_is_stored(store, &digest, page);
 }
 
+static bool is_done_locked(const cairn_store *store, uint64_t seq)
+{
+    return store->done_seq >= seq && !store->notes && !store->notes_under_way;
+}
+
 cairn_status cairn_store_flush(cairn_store *store, uint32_t timeout_ms)
 {
     struct timespec until;
@@ -308,9 +313,9 @@ cairn_status cairn_store_flush(cairn_store *store, uint32_t timeout_ms)
     pthread_mutex_lock(&store->lock);
     uint64_t seq = store->put_seq;
     int      error = 0;
-    while (store->done_seq < seq && error == 0)
+    while (!is_done_locked(store, seq) && error == 0)
         error = pthread_cond_timedwait(&store->done, &store->lock, &until);
-    bool done = store->done_seq >= seq;
+    bool done = is_done_locked(store, seq);
     pthread_mutex_unlock(&store->lock);
     return done ? CAIRN_OK : CAIRN_ETIMEDOUT;
 }

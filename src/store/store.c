@@ -187,6 +187,7 @@ void cairn_store_close(cairn_store *store)
         pthread_join(store->writer, NULL);
     if (store->has_janitor)
         pthread_join(store->janitor, NULL);
+    cairn__notes_destroy(store);
     cairn__evictor_destroy(store->evictor);
     cairn__listings_destroy(store->listings);
     cairn__ledger_close(store->ledger);

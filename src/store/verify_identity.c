@@ -8,6 +8,7 @@
 
 #include "base/digest.h"
 #include "core/identity_text.h"
+#include "core/recent_file.h"
 #include "tier/names.h"
 
 #include <stdio.h>
@@ -102,6 +103,43 @@ static void miss_text(one_identity *id)
                              "it is missing; the next page that is stored brings it", false);
 }
 
+/* ---- the note of prompts ---- */
+
+/* Without its key a sealed one can only be looked at from outside. */
+static cairn_status prove_recent(const one_identity *id, uint8_t *file, size_t size)
+{
+    const cairn__keyring *keyring = id->v->store->root.keyring;
+    cairn_prompt         *prompts = NULL;
+    uint32_t              n;
+    if (!id->space.known && cairn__recent_file_is_sealed(file, size))
+        return CAIRN_OK;
+    cairn_status status = cairn__recent_check(id->space.sealed ? keyring : NULL, file, size, &prompts, &n);
+    free(prompts);
+    return status;
+}
+
+/* A damaged one goes, as when a server meets it. */
+static void look_at_recent(one_identity *id)
+{
+    cairn__verifier *v = id->v;
+    cairn__file_info info;
+    uint8_t         *file = NULL;
+    if (!cairn__verify_entry(v, id->fd, CAIRN__IDENTITY_RECENT, false, &info))
+        return;
+    cairn_status status = cairn__recent_read(v->store, id->fd, &file, &info);
+    if (!status)
+        status = prove_recent(id, file, (size_t)info.size_bytes);
+    free(file);
+    if (status == CAIRN_ECORRUPT)
+        cairn__verify_report(v, CAIRN__PROBLEM_SIDE_FILE, CAIRN__IDENTITY_RECENT,
+                             "it is damaged; the next server begins with nothing in memory",
+                             !v->request->dry_run && cairn__unlink(id->fd, CAIRN__IDENTITY_RECENT) == CAIRN_OK);
+    else if (status == CAIRN_ENOMEM)
+        v->status = status;
+    else if (status && status != CAIRN_ENOENT)
+        cairn__verify_report(v, CAIRN__PROBLEM_UNREADABLE, CAIRN__IDENTITY_RECENT, "it can't be read", false);
+}
+
 /* ---- folders ---- */
 
 static void keep(one_identity *id, const cairn__verify_page *page)
@@ -176,6 +214,8 @@ static void look_inside(one_identity *id)
     while (!status && !v->status && (name = cairn__names_next(&names, name)) != NULL) {
         if (is_hex(name, CAIRN__FANOUT_NAME_SIZE - 1))
             look_at_folder(id, name);
+        else if (strcmp(name, CAIRN__IDENTITY_RECENT) == 0)
+            look_at_recent(id);
         else if (strcmp(name, CAIRN__IDENTITY_TEXT) != 0 && !cairn__is_temp_name(name))
             cairn__verify_unknown(v, name);
     }

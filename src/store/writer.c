@@ -275,17 +275,19 @@ static bool wait_for_work(writer *w)
 {
     cairn_store *store = w->store;
     pthread_mutex_lock(&store->lock);
-    while (!store->queue_head && !store->stop && !store->fit_wanted && !store->root_suspect)
+    while (!store->queue_head && !store->notes && !store->stop && !store->fit_wanted && !store->root_suspect)
         pthread_cond_wait(&store->work, &store->lock);
     bool fit = store->fit_wanted;
     store->fit_wanted = store->root_suspect = false;
     take_batch_locked(w);
-    bool go_on = w->n_items > 0 || !store->stop;
+    cairn__note *notes = w->n_items == 0 ? cairn__notes_take_locked(store) : NULL;
+    bool         go_on = w->n_items > 0 || notes || !store->stop;
     pthread_mutex_unlock(&store->lock);
     if (go_on && !cairn__store_check_root(store))
         cairn__store_block(store, false);
     if (fit)
         cairn__store_fit_budget(store);
+    cairn__notes_write(store, notes);
     return go_on;
 }
 

@@ -25,6 +25,7 @@
 /* ---- folders ---- */
 
 #define CAIRN__IDENTITY_TEXT "identity.txt" /* beside the folders of an identity's pages */
+#define CAIRN__IDENTITY_RECENT "recent"     /* there, too: prompts for the next process, a hint */
 
 /* CAIRN_ENOENT: nothing stored there yet. Descriptors to close with cairn__close(). */
 CAIRN_MUST_USE cairn_status cairn__disk_open_identity(const cairn__root *root, const cairn_digest *identity,

@@ -17,13 +17,13 @@ uint64_t cairn__remove_folder(int identity_fd, const char *fanout)
     return info.disk_bytes;
 }
 
-static bool holds_only(int dir_fd, const char *wanted)
+static bool holds_no_page(int dir_fd)
 {
     cairn__names names;
     const char  *name = NULL;
     bool         only = cairn__names_read(dir_fd, &names) == CAIRN_OK;
     while (only && (name = cairn__names_next(&names, name)) != NULL)
-        only = strcmp(name, wanted) == 0;
+        only = strcmp(name, CAIRN__IDENTITY_TEXT) == 0 || strcmp(name, CAIRN__IDENTITY_RECENT) == 0;
     cairn__names_done(&names);
     return only;
 }
@@ -48,19 +48,29 @@ static void put_text_back(int dir_fd, const uint8_t *text, size_t size)
     cairn__close(fd);
 }
 
+/* A hint, of prompts whose pages are gone. */
+static uint64_t remove_recent(int identity_fd)
+{
+    cairn__file_info info;
+    bool             gone = cairn__stat(identity_fd, CAIRN__IDENTITY_RECENT, &info) == CAIRN_OK && info.is_regular &&
+                cairn__unlink(identity_fd, CAIRN__IDENTITY_RECENT) == CAIRN_OK;
+    return gone ? info.disk_bytes : 0;
+}
+
 static uint64_t remove_open(int pages_fd, const char *identity, int fd)
 {
     cairn__file_info folder, text_info;
     uint8_t         *text;
     uint64_t         freed = 0;
-    if (!holds_only(fd, CAIRN__IDENTITY_TEXT) || cairn__fstat(fd, &folder) != CAIRN_OK)
+    if (!holds_no_page(fd) || cairn__fstat(fd, &folder) != CAIRN_OK)
         return 0;
     cairn_status status = cairn__disk_read_identity_text(fd, &text, &text_info);
     if (status && status != CAIRN_ENOENT)
         return 0;
+    freed = remove_recent(fd);
     bool unlinked = !status && cairn__unlink(fd, CAIRN__IDENTITY_TEXT) == CAIRN_OK;
     if (cairn__remove_dir(pages_fd, identity) == CAIRN_OK)
-        freed = folder.disk_bytes + (unlinked ? text_info.disk_bytes : 0);
+        freed += folder.disk_bytes + (unlinked ? text_info.disk_bytes : 0);
     else if (unlinked)
         put_text_back(fd, text, (size_t)text_info.size_bytes);
     free(text);

@@ -11,8 +11,8 @@
  * Returns the bytes given back, 0: it stays. */
 uint64_t cairn__remove_folder(int identity_fd, const char *fanout);
 
-/* The folder of an identity, once nothing but its text is in it; the text goes with
- * it, and is written anew if a page came in between. */
+/* The folder of an identity, once nothing but its text and its note of prompts is in
+ * it; both go with it, and the text is written anew if a page came in between. */
 uint64_t cairn__remove_identity(int pages_fd, const char *identity);
 
 #endif

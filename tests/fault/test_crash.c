@@ -45,14 +45,25 @@ static void put(play *p, int sequence)
         journal_promise();
 }
 
+/* Nothing is promised of it but that it is right or not there. */
+static void note(play *p)
+{
+    journal_epoch();
+    if (p->store)
+        (void)FAULTY(world_note(&p->w, p->store));
+}
+
 static void play_record(play *p)
 {
     open_again(p);
     put(p, SHORT);
+    note(p);
     put(p, LONG); /* the short page goes */
     put(p, FORK);
+    note(p);
     open_again(p);
     put(p, OTHER);
+    note(p);
     (void)world_read(&p->w, p->store, LONG, 72);
 }
 
@@ -128,6 +139,7 @@ static void play_failure(play *p)
     fault_arm(&plan);
     open_again(p);
     put(p, LONG);
+    note(p);
     put(p, FORK);
     if (p->store)
         FAULTY_VOID(cairn_store_close(p->store));
@@ -168,6 +180,7 @@ static void play_tools(play *p)
     open_again(p);
     put(p, LONG);
     put(p, OTHER);
+    note(p);
     journal_epoch();
     if (FAULTY(cairn__tool_open(p->w.root, true, &tool, &error)) == CAIRN_OK) {
         (void)FAULTY(cairn__tool_prune(tool, 60u << 10, &r));
@@ -244,6 +257,7 @@ static void check_outcome(const play *played, const crash_disk *disk, const char
     for (int i = 0; i < N_SEQUENCES; i++) {
         uint32_t good = world_read(&w, store, i, w.sequences[i].n);
         (void)world_read_checkpoint(&w, store, i, w.sequences[i].n);
+        (void)world_recent(&w, store);
         if (!rotten && good < promised_tokens(&w, &p, i))
             FINDING("sequence %d: %u tokens found, %u promised", i, good, promised_tokens(&w, &p, i));
     }

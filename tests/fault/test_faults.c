@@ -60,6 +60,8 @@ static void put_clean(const world *w, int sequence)
     assert_int_equal(world_open(w, &store), CAIRN_OK);
     assert_int_equal(world_put(w, store, sequence, &published), CAIRN_OK);
     assert_true(published);
+    assert_int_equal(world_note(w, store), CAIRN_OK);
+    assert_int_equal(world_recent(w, store), 2);
     cairn_store_close(store);
 }
 
@@ -174,6 +176,8 @@ static void run_record(world *w)
         return;
     (void)FAULTY(world_put(w, store, LONG, &published));
     (void)FAULTY(world_put(w, store, OTHER, NULL));
+    (void)FAULTY(world_note(w, store));
+    (void)FAULTY(world_note(w, store)); /* in the other's place */
     (void)FAULTY(world_read(w, store, LONG, 72));
     FAULTY_VOID(cairn_store_close(store));
 }
@@ -189,6 +193,7 @@ static void run_lookup(world *w)
     test_put *p = test_make_put(w->id, w->sequences[LONG].tokens, 72, P, 0);
     (void)FAULTY(cairn_store_has(store, w->id, &p->pages[1]));
     (void)FAULTY(cairn_store_put_room(store));
+    (void)FAULTY(world_recent(w, store));
     test_release(p);
     FAULTY_VOID(cairn_store_close(store));
 }
@@ -199,8 +204,10 @@ static void run_evict(world *w)
     if (!store)
         return;
     fault_watch(watch_written, w);
-    for (int i = MORE_1; i <= MORE_3; i++)
+    for (int i = MORE_1; i <= MORE_3; i++) {
         (void)FAULTY(world_put(w, store, i, NULL));
+        (void)FAULTY(world_note(w, store));
+    }
     (void)FAULTY(world_read(w, store, LONG, 72));
     FAULTY_VOID(cairn_store_close(store));
     fault_watch(NULL, NULL);
@@ -414,6 +421,7 @@ static void expect_kept(const world *w, cairn_store *store, const scenario *s, b
         if (good < s->keeps[i] && !loses)
             FINDING("sequence %d: %u tokens found, %u were stored", i, good, s->keeps[i]);
     }
+    (void)world_recent(w, store);
     if (s->run == run_checkpoint && !loses && world_read_checkpoint(w, store, LONG, 72) < 40)
         FINDING("the checkpoint that was stored is not found");
 }

@@ -382,6 +382,38 @@ uint32_t world_read_checkpoint(const world *w, cairn_store *store, int sequence,
     return state_good && good == at ? hit.cached_tokens : 0;
 }
 
+/* ---- the note of prompts ---- */
+
+cairn_status world_note(const world *w, cairn_store *store)
+{
+    const cairn_prompt prompts[2] = {{w->sequences[LONG].tokens, w->sequences[LONG].n},
+                                     {w->sequences[SHORT].tokens, w->sequences[SHORT].n}};
+    cairn_status       status = cairn_store_note_recent(store, w->id, prompts, 2);
+    if (status && status != CAIRN_ENOMEM)
+        FINDING("a note said %s", cairn_status_name(status));
+    return status ? status : cairn_store_flush(store, 30000);
+}
+
+uint32_t world_recent(const world *w, cairn_store *store)
+{
+    static const int noted[2] = {LONG, SHORT};
+    cairn_prompt    *prompts = NULL;
+    uint32_t         n = 0;
+    cairn_status     status = cairn_store_recent(store, w->id, &prompts, &n);
+    bool             included = fault_included;
+    fault_included = false;
+    if ((status && status != CAIRN_ENOMEM) || (status && prompts) || (n != 0 && n != 2))
+        FINDING("asking for the note said %s, %u prompts", cairn_status_name(status), n);
+    for (uint32_t i = 0; i < n; i++) {
+        const sequence *s = &w->sequences[noted[i]];
+        if (prompts[i].n_tokens != s->n || memcmp(prompts[i].tokens, s->tokens, s->n * sizeof(int32_t)) != 0)
+            FINDING("a note of other prompts");
+    }
+    free(prompts);
+    fault_included = included;
+    return n;
+}
+
 /* ---- files ---- */
 
 /* All its tokens lie in the first block; they give its parent and its key. */

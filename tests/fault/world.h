@@ -58,6 +58,10 @@ uint32_t world_read(const world *w, cairn_store *store, int sequence, uint32_t n
  * the tokens of the hit, 0 where something of it could not be read. */
 uint32_t world_read_checkpoint(const world *w, cairn_store *store, int sequence, uint32_t n);
 
+/* Notes all of LONG and SHORT for the next process; what a note gives is these two. */
+cairn_status world_note(const world *w, cairn_store *store);
+uint32_t     world_recent(const world *w, cairn_store *store); /* how many prompts: 0 or 2 */
+
 /* Every page file below the root is whole and under its own name. Returns how many. */
 uint32_t check_pages(const world *w, const char *root);
 /* Name of page `page` of a sequence, relative to the root; malloc()ed. */
