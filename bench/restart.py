@@ -13,8 +13,7 @@ pair, on an empty cache root (one pair is everything below, once):
     restart, ...         SIGKILL, new process, first request as soon as /health says
                          ok; each row in a process of its own; the other tail is one
                          that no process has seen
-    settled, ...         the same, but the first request comes SETTLE seconds later,
-                         when what a start does in the background is done
+    no warm start, ...   the same with --warm-start off: the request itself restores
     no digest cache      as restart, ROOT/digests deleted: the weights are hashed again
 
 and beside it llama-server by hand: cold, slot save, same process; then restart,
@@ -35,8 +34,8 @@ from lib import (Cairn, Failure, LlamaServer, WorkFolder, add_common_options, ch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TAIL = 40
-SETTLE = 3.0
 MAX_TOKENS = 4
+NO_WARM_START = ("--warm-start", "off")
 
 
 class Prompts:
@@ -87,11 +86,10 @@ def ask_cairn(server, tokens):
             "from_exec": sent - server.started + answer.ttft, "timings": answer.timings}
 
 
-def first_request(args, work, root, tokens, want, settle=0.0):
+def first_request(args, work, root, tokens, want, options=()):
     """A new process, its first request, SIGKILL."""
-    server = Cairn(args.cairn, args.model, work, cairn_args(args, root))
+    server = Cairn(args.cairn, args.model, work, [*cairn_args(args, root), *options])
     ready = server.wait_ready()
-    time.sleep(settle)
     result = {**ask_cairn(server, tokens), "ready": ready}
     server.kill()
     if result["cached"] < want:
@@ -117,8 +115,8 @@ def cairn_pair(args, work, prompts):
         raise Failure(f"the cold request found {r['cold']['cached']} cached tokens")
     r["restart_same"] = first_request(args, work, root, prompts.tail(0), n - 1)
     r["restart_other"] = first_request(args, work, root, prompts.tail(2), n - TAIL)
-    r["settled_same"] = first_request(args, work, root, prompts.tail(0), n - 1, SETTLE)
-    r["settled_other"] = first_request(args, work, root, prompts.tail(3), n - TAIL, SETTLE)
+    r["nowarm_same"] = first_request(args, work, root, prompts.tail(0), n - 1, NO_WARM_START)
+    r["nowarm_other"] = first_request(args, work, root, prompts.tail(3), n - TAIL, NO_WARM_START)
     shutil.rmtree(os.path.join(root, "digests"))
     r["nodigest_same"] = first_request(args, work, root, prompts.tail(0), n - 1)
     shutil.rmtree(os.path.join(root, "digests"))
@@ -185,8 +183,8 @@ def llama_pair(args, work, prompts):
 
 ROWS = (("cold", "cold"), ("same", "same process, same prompt"), ("other", f"same process, other tail of {TAIL}"),
         ("restart_same", "restart, same prompt"), ("restart_other", f"restart, other tail of {TAIL}"),
-        ("settled_same", f"restart, {SETTLE:.0f} s later, same prompt"),
-        ("settled_other", f"restart, {SETTLE:.0f} s later, other tail of {TAIL}"),
+        ("nowarm_same", "restart without warm start, same prompt"),
+        ("nowarm_other", f"restart without warm start, other tail of {TAIL}"),
         ("nodigest_same", "restart without digest cache, same prompt"),
         ("nodigest_other", f"restart without digest cache, other tail of {TAIL}"))
 
@@ -199,13 +197,16 @@ def medians(pairs, field="ttft"):
 
 def restart_again(args, work, prompts, ours, theirs):
     """Both servers in turn, on what the pair has left on disk; each other tail is new to it."""
-    again = {"cairn": {"restart_same": [], "restart_other": []}, "llama": {"restart_same": [], "restart_other": []}}
+    root = os.path.join(work, "root")
+    again = {"cairn": {key: [] for key in ("restart_same", "restart_other", "nowarm_same", "nowarm_other")},
+             "llama": {"restart_same": [], "restart_other": []}}
     for i in range(args.restarts):
-        for key, tokens, want in (("restart_same", prompts.tail(0), args.tokens - 1),
-                                  ("restart_other", prompts.tail(5 + i), args.tokens - TAIL)):
-            again["cairn"][key].append(first_request(args, work, os.path.join(work, "root"), tokens, want))
+        for end, tail, want in (("same", 0, args.tokens - 1), ("other", 5 + 2 * i, args.tokens - TAIL)):
+            again["cairn"]["restart_" + end].append(first_request(args, work, root, prompts.tail(tail), want))
             if theirs:
-                again["llama"][key].append(llama_restart(args, work, tokens))
+                again["llama"]["restart_" + end].append(llama_restart(args, work, prompts.tail(tail)))
+            again["cairn"]["nowarm_" + end].append(
+                first_request(args, work, root, prompts.tail(tail + (tail > 0)), want, NO_WARM_START))
     ours[-1]["more"] = again["cairn"]
     if theirs:
         theirs[-1]["more"] = again["llama"]
@@ -229,7 +230,8 @@ def targets(args, ours, theirs, memcpy):
 
 
 def restored_bytes(pairs):
-    return median([p["restart_same"]["timings"]["restored_bytes"] for p in pairs])
+    """By the request itself; a warm start brings the same."""
+    return median([p["nowarm_same"]["timings"]["restored_bytes"] for p in pairs])
 
 
 def parts(pairs):
@@ -249,7 +251,7 @@ def report(args, ours, theirs, memcpy):
     rows = []
     for key, name in ROWS:
         rows.append((name, f"{1e3 * a[key]:.1f}", f"1/{a['cold'] / a[key]:.0f}", ours[0][key]["cached"],
-                     f"{exec_a[key]:.2f}" if "restart" in key or "digest" in key else "",
+                     f"{exec_a[key]:.2f}" if "_" in key else "",
                      f"{1e3 * b[key]:.1f}" if key in b else "", theirs[0][key]["cached"] if key in b else "",
                      f"{exec_b[key]:.2f}" if "restart" in key and b else ""))
     table(("scenario", "cairn TTFT ms", "of cold", "cached", "from exec s", "llama-server ms", "reused", "from exec s"), rows)

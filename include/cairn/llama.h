@@ -107,6 +107,23 @@ CAIRN_API CAIRN_MUST_USE cairn_status cairn_llama_restore(cairn_llama *cache, ll
                                                           const llama_token *tokens, uint32_t n_tokens,
                                                           uint32_t n_resident, cairn_llama_restored *ret_restored);
 
+/* The same for a prompt that nobody waits for: go_on is asked before each run (8 MiB, or
+ * run_tokens), and once it says no what was brought so far is the result, as if no more
+ * were stored: CAIRN_MISS_STOPPED. A sequence with checkpoints is empty then. */
+CAIRN_API CAIRN_MUST_USE cairn_status cairn_llama_restore_ahead(cairn_llama *cache, llama_seq_id seq,
+                                                                const llama_token *tokens, uint32_t n_tokens,
+                                                                uint32_t n_resident, bool (*go_on)(void *ctx), void *ctx,
+                                                                cairn_llama_restored *ret_restored);
+
+/* Prompts to begin with, by cairn_llama_restore_ahead(): those that the process before
+ * noted, under the options' salt. See cairn_store_note_recent(). A disk that does not
+ * answer for patience_ms is not waited for: none. Free *ret_prompts, which is one block,
+ * with free(). Errors: CAIRN_EINVAL, CAIRN_ENOMEM. */
+CAIRN_API CAIRN_MUST_USE cairn_status cairn_llama_recent(cairn_llama *cache, cairn_prompt **ret_prompts,
+                                                         uint32_t *ret_n_prompts);
+CAIRN_API CAIRN_MUST_USE cairn_status cairn_llama_note_recent(cairn_llama *cache, const cairn_prompt *prompts,
+                                                              uint32_t n_prompts);
+
 /* Offers the complete pages of [0, n_tokens), all decoded into `seq` at these
  * positions and behind exactly these tokens, to the store. A sequence whose
  * positions were changed (llama_memory_seq_add, _div: context shift) is not that,

@@ -19,7 +19,7 @@ typedef struct cairn__serve_options {
     uint64_t               cache_budget, cache_reserve, cache_per_day, max_body_size;
     const char            *budget_file; /* of --cache-disk @FILE; NULL: none */
     uint32_t               read_timeout_s, grace_s;
-    bool                   verbose, help;
+    bool                   warm_start, verbose, help;
 } cairn__serve_options;
 
 /* Reads the key of --cache-key-file. Wipe it when it was used. Errors with a text that

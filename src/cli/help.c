@@ -38,6 +38,7 @@ static const char SERVE[] =
     "      --cache-key-file FILE encrypts it with the key in this file: 32 random bytes, or 64 hex digits\n"
     "      --cache-timeout S     a disk that does nothing for so long is not waited for (default 2)\n"
     "      --cache-write-per-day SIZE  off, or the most that is written a day (default off)\n"
+    "      --warm-start on|off   begin with the prompts in memory that the server before had (default on)\n"
     "      --reproducible        an answer never depends on the cache; costs some speed\n"
     "\n"
     "model\n"

@@ -12,7 +12,8 @@ enum {
     OPT_HOST = 256, OPT_PORT_FILE, OPT_ALIAS, OPT_CACHE_DIR, OPT_CACHE_DISK, OPT_CACHE_RESERVE, OPT_CACHE_KEY,
     OPT_CACHE_PER_DAY, OPT_REPRODUCIBLE,
     OPT_BATCH, OPT_SEQUENCES, OPT_GPU_LAYERS, OPT_FLASH_ATTN, OPT_TYPE_K, OPT_TYPE_V, OPT_TEMPLATE, OPT_MAX_BODY,
-    OPT_READ_TIMEOUT, OPT_GRACE, OPT_VERBOSE, OPT_API_KEY_FILE, OPT_CACHE_TIMEOUT
+    OPT_READ_TIMEOUT, OPT_GRACE, OPT_VERBOSE, OPT_API_KEY_FILE, OPT_CACHE_TIMEOUT,
+    OPT_WARM_START
 };
 
 static const struct option long_options[] = {
@@ -28,6 +29,7 @@ static const struct option long_options[] = {
     {"cache-key-file", required_argument, NULL, OPT_CACHE_KEY},
     {"cache-timeout", required_argument, NULL, OPT_CACHE_TIMEOUT},
     {"cache-write-per-day", required_argument, NULL, OPT_CACHE_PER_DAY},
+    {"warm-start", required_argument, NULL, OPT_WARM_START},
     {"reproducible", no_argument, NULL, OPT_REPRODUCIBLE},
     {"ctx", required_argument, NULL, 'c'},
     {"batch", required_argument, NULL, OPT_BATCH},
@@ -107,6 +109,14 @@ static bool flash_attention(const char *text, int *ret_value)
     static const char *const names[] = {"off", "auto", "on", NULL};
     int                      i       = choice("flash-attn", text, names, "on, off or auto");
     *ret_value                       = i - 1;
+    return i >= 0;
+}
+
+static bool on_or_off(const char *name, const char *text, bool *ret_value)
+{
+    static const char *const names[] = {"off", "on", NULL};
+    int                      i       = choice(name, text, names, "on or off");
+    *ret_value                       = i == 1;
     return i >= 0;
 }
 
@@ -198,6 +208,7 @@ static bool one_option(int option, const char *arg, cairn__serve_options *o)
     case OPT_CACHE_DISK: return cairn__cli_cache_disk(arg, o);
     case OPT_CACHE_PER_DAY: return per_day(arg, &o->cache_per_day);
     case OPT_CACHE_RESERVE: return size("cache-reserve", arg, &o->cache_reserve);
+    case OPT_WARM_START: return on_or_off("warm-start", arg, &o->warm_start);
     case OPT_CACHE_TIMEOUT: return seconds("cache-timeout", arg, &o->runtime.patience_ms);
     case OPT_MAX_BODY: return size("max-body", arg, &o->max_body_size);
     case OPT_READ_TIMEOUT: return number_u32("read-timeout", arg, (range){1, 86400}, &o->read_timeout_s);
@@ -219,7 +230,7 @@ static bool unknown_option(int option, char **argv)
 
 bool cairn__cli_serve_options(int argc, char **argv, cairn__serve_options *ret_options)
 {
-    cairn__serve_options o = {.port = 8080, .grace_s = 20};
+    cairn__serve_options o = {.port = 8080, .grace_s = 20, .warm_start = true};
     int                  option;
     o.runtime.n_gpu_layers = -1;
     opterr                 = 0;

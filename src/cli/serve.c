@@ -167,7 +167,8 @@ static cairn_status open_store(parts *p)
 static cairn_status open_engine(parts *p)
 {
     cairn__runtime       *rt      = NULL;
-    cairn__engine_options options = {.reproducible = p->options.runtime.reproducible, .log = log_engine};
+    cairn__engine_options options = {
+        .reproducible = p->options.runtime.reproducible, .warm_start = p->options.warm_start, .log = log_engine};
     cairn__log_line("loading %s", p->options.runtime.model_path);
     cairn_status status = cairn__runtime_open(&p->options.runtime, &rt, &p->error);
     if (status != CAIRN_OK)

@@ -59,6 +59,16 @@ void cairn__engine_undisturbed_end(cairn__engine *engine)
     pthread_mutex_unlock(&engine->mutex);
 }
 
+void cairn__engine_watch_disk(cairn__engine *engine, cairn_miss miss)
+{
+    bool silent = miss == CAIRN_MISS_TIMEOUT;
+    if (silent && !engine->disk_is_silent)
+        cairn__engine_log(engine, "the disk of the cache does not answer: until it does, prompts are computed");
+    if (!silent && engine->disk_is_silent)
+        cairn__engine_log(engine, "the disk of the cache answers again");
+    engine->disk_is_silent = silent;
+}
+
 /* ---- telling requests that wait ---- */
 
 static void end_waiting(cairn__engine *engine, cairn__request *r)

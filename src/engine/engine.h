@@ -77,7 +77,8 @@ typedef void (*cairn__event_fn)(void *ctx, const cairn__event *event);
 
 typedef struct cairn__engine_options {
     bool     reproducible;
-    uint32_t max_queue; /* 0: 64 */
+    bool     warm_start; /* begin with the prompts that the process before had in memory */
+    uint32_t max_queue;  /* 0: 64 */
     void (*log)(void *ctx, const char *line); /* operator's log, any thread; NULL: none */
     void *log_ctx;
 } cairn__engine_options;
@@ -92,8 +93,8 @@ CAIRN_MUST_USE cairn_status cairn__engine_create(cairn__runtime *rt_take, const 
  * left takes less time than its estimated prefill. */
 CAIRN_MUST_USE cairn_status cairn__engine_attach_store(cairn__engine *engine, cairn_store *store, const char *digest_cache_dir);
 
-/* Waits until the store is attached or will not be, at most timeout_ms; false:
- * still hashing. Before the first submit: a restarted server that waits a moment
+/* Waits until the store is attached, and what a warm start brings is in memory, or
+ * neither will be; at most timeout_ms. False: not yet. Before the first submit: a restarted server that waits a moment
  * here answers its first request from the store instead of letting it wait. */
 bool cairn__engine_await_store(cairn__engine *engine, uint32_t timeout_ms);
 

@@ -89,6 +89,8 @@ void cairn__engine_log(const cairn__engine *engine, const char *format, ...) __a
 /* Ends cancelled and refused requests, tells the others their places. Between
  * decode calls and whenever idle. */
 void cairn__engine_service(cairn__engine *engine);
+/* Says in the log when the disk of the cache stops to answer, and when it does again. */
+void cairn__engine_watch_disk(cairn__engine *engine, cairn_miss miss);
 /* Waits for something to happen, at most timeout_ms. Called with the mutex held. */
 void cairn__engine_wait(cairn__engine *engine, uint32_t timeout_ms);
 
@@ -116,6 +118,8 @@ void     cairn__resident_remove(cairn__engine *engine, uint32_t seq);
 bool cairn__resident_evict(cairn__engine *engine, uint32_t except);
 void cairn__resident_make_room(cairn__engine *engine, uint32_t seq, uint32_t n_more);
 void cairn__resident_clear(cairn__engine *engine);
+/* Restoring brought it to hold tokens[0..n), all of a prompt. */
+void cairn__resident_restored(cairn__engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n);
 /* Tokens of seq that may be recorded: all, or in reproducible mode the grid's; none
  * once the model's file changed, since other weights may have computed them. */
 uint32_t cairn__resident_recordable(const cairn__engine *engine, uint32_t seq);
@@ -124,6 +128,12 @@ uint32_t cairn__resident_recordable(const cairn__engine *engine, uint32_t seq);
  * `store` its checkpoint is taken. False: it was lost, and the sequence was removed. */
 CAIRN_MUST_USE bool cairn__resident_checkpoint(cairn__engine *engine, uint32_t seq, bool store);
 void     cairn__resident_record(cairn__engine *engine, uint32_t seq, bool end);
+
+/* ---- warm.c ---- */
+/* Notes the prompts in memory for the next process; behind a request. */
+void cairn__warm_note(cairn__engine *engine);
+/* Brings back those that the process before noted; once, before the first request. */
+void cairn__warm_start(cairn__engine *engine);
 
 /* ---- job.c ---- */
 void cairn__job_run(cairn__engine *engine, cairn__request *request);

@@ -80,16 +80,6 @@ static void wait_for_digest(cairn__run *run)
     cairn__attach_wait(run->engine, run->request->id, run->n_prompt - shared, still_waiting, run);
 }
 
-static void watch_disk(cairn__engine *engine, cairn_miss miss)
-{
-    bool silent = miss == CAIRN_MISS_TIMEOUT;
-    if (silent && !engine->disk_is_silent)
-        cairn__engine_log(engine, "the disk of the cache does not answer: until it does, prompts are computed");
-    if (!silent && engine->disk_is_silent)
-        cairn__engine_log(engine, "the disk of the cache answers again");
-    engine->disk_is_silent = silent;
-}
-
 /* An import needs cells that lie together; where idle sequences are in the way it is
  * cheaper to restore those later than to compute this one now. */
 static cairn__restored restore_making_room(cairn__run *run)
@@ -120,7 +110,7 @@ static cairn__restored restore(cairn__run *run)
     if (why)
         return r;
     r = restore_making_room(run);
-    watch_disk(engine, r.miss);
+    cairn__engine_watch_disk(engine, r.miss);
     cairn__restore_estimate_add(&engine->restore_estimate, r.from_store, r.bytes, r.elapsed_ns);
     return r;
 }
@@ -133,21 +123,17 @@ static void place_and_restore(cairn__run *run)
     run->placed = true;
     cairn__resident_make_room(engine, run->seq, run->n_prompt - run->n_resident + 1);
 
-    cairn__restored  r = restore(run);
-    cairn__resident *item = &engine->seqs.items[run->seq];
+    cairn__restored r = restore(run);
     run->miss = r.miss;
     run->evicted_s = r.evicted_s;
     run->restore_ns = r.elapsed_ns;
     run->restored_bytes = r.bytes;
     run->from_store = r.from_store;
     run->parts_at = r.shared;
-    if (r.n_tokens < run->n_resident) { /* the import failed on the way and took resident cells with it */
-        cairn__sequences_cut(&engine->seqs, run->seq, r.n_tokens);
+    cairn__resident_restored(engine, run->seq, run->tokens, r.n_tokens);
+    if (r.n_tokens < run->n_resident)
         run->n_resident = r.n_tokens;
-    }
-    cairn__sequences_append(&engine->seqs, run->seq, run->tokens + run->n_resident, r.n_tokens - run->n_resident);
-    run->n_cached = item->n_prompt = item->n;
-    item->n_grid = engine->options.reproducible ? item->n : 0; /* both tiers end on the grid */
+    run->n_cached = engine->seqs.items[run->seq].n;
     cairn__run_plan_rungs(run);
 }
 
@@ -206,8 +192,10 @@ void cairn__job_run(cairn__engine *engine, cairn__request *request)
     if (run.placed)
         cairn__sequences_touch(&engine->seqs, run.seq);
     cairn__run_report(&run, status);
-    if (run.placed && !status)
+    if (run.placed && !status) {
         record_rest(&run);
+        cairn__warm_note(engine);
+    }
     cairn__sampler_destroy(run.sampler);
     cairn__text_done(&run.text);
     free(run.tokens);

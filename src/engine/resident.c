@@ -85,6 +85,15 @@ void cairn__resident_make_room(cairn__engine *engine, uint32_t seq, uint32_t n_m
             return;
 }
 
+void cairn__resident_restored(cairn__engine *engine, uint32_t seq, const int32_t *tokens, uint32_t n)
+{
+    cairn__resident *item = &engine->seqs.items[seq];
+    cairn__sequences_cut(&engine->seqs, seq, n); /* an import that failed takes resident cells with it */
+    cairn__sequences_append(&engine->seqs, seq, tokens + item->n, n - item->n);
+    item->n_prompt = n;
+    item->n_grid = engine->options.reproducible ? n : 0; /* both tiers end on the grid */
+}
+
 uint32_t cairn__resident_recordable(const cairn__engine *engine, uint32_t seq)
 {
     const cairn__resident *item = &engine->seqs.items[seq];

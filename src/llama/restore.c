@@ -44,6 +44,8 @@ typedef struct restore {
     uint64_t      evicted_s;   /* how long ago, with CAIRN_MISS_EVICTED */
     uint64_t      bytes;
     uint32_t      shared;
+    bool (*go_on)(void *ctx); /* asked before each run; NULL: always */
+    void *ctx;
 } restore;
 
 /* ---- importing ---- */
@@ -132,6 +134,13 @@ static uint32_t plan_run(restore *job, cairn__fetch_run *r, uint32_t page)
 
 /* ---- the pipeline ---- */
 
+static bool may_start_run(restore *job)
+{
+    if (!job->miss && job->go_on && !job->go_on(job->ctx))
+        job->miss = CAIRN_MISS_STOPPED;
+    return !job->miss;
+}
+
 static void run_pipeline(restore *job)
 {
     cairn__fetch  *fetch = job->fetch;
@@ -141,7 +150,7 @@ static void run_pipeline(restore *job)
     if (n_slots == 0)
         job->miss = CAIRN_MISS_IO;
     while (n_slots > 0 && (done < started || page < fetch->n_pages)) {
-        for (; page < fetch->n_pages && started - done < n_slots && !job->miss; started++) {
+        for (; page < fetch->n_pages && started - done < n_slots && may_start_run(job); started++) {
             cairn__fetch_run *r = &fetch->runs[started % n_slots];
             page = plan_run(job, r, page);
             cairn__fetch_start(r);
@@ -296,8 +305,9 @@ static bool arguments_ok(const cairn_llama *cache, llama_seq_id seq, const llama
            (tokens || n_tokens == 0);
 }
 
-cairn_status cairn_llama_restore(cairn_llama *cache, llama_seq_id seq, const llama_token *tokens, uint32_t n_tokens,
-                                 uint32_t n_resident, cairn_llama_restored *ret_restored)
+cairn_status cairn_llama_restore_ahead(cairn_llama *cache, llama_seq_id seq, const llama_token *tokens,
+                                       uint32_t n_tokens, uint32_t n_resident, bool (*go_on)(void *ctx), void *ctx,
+                                       cairn_llama_restored *ret_restored)
 {
     if (!ret_restored || !arguments_ok(cache, seq, tokens, n_tokens, n_resident))
         return CAIRN_EINVAL;
@@ -308,7 +318,7 @@ cairn_status cairn_llama_restore(cairn_llama *cache, llama_seq_id seq, const lla
     }
     if (!holds_exactly(cache, seq, n_resident))
         return CAIRN_EINVAL;
-    restore        job = {.cache = cache, .seq = seq, .at = n_resident};
+    restore        job = {.cache = cache, .seq = seq, .at = n_resident, .go_on = go_on, .ctx = ctx};
     const uint32_t limit = n_tokens > 0 ? n_tokens - 1 : 0;
     cut(&job, limit);
     restore_rest(&job, tokens, limit);
@@ -324,4 +334,10 @@ cairn_status cairn_llama_restore(cairn_llama *cache, llama_seq_id seq, const lla
         .shared = job.shared > job.at ? job.shared : job.at,
     };
     return CAIRN_OK;
+}
+
+cairn_status cairn_llama_restore(cairn_llama *cache, llama_seq_id seq, const llama_token *tokens, uint32_t n_tokens,
+                                 uint32_t n_resident, cairn_llama_restored *ret_restored)
+{
+    return cairn_llama_restore_ahead(cache, seq, tokens, n_tokens, n_resident, NULL, NULL, ret_restored);
 }

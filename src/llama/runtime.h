@@ -122,6 +122,13 @@ typedef struct cairn__restored {
 } cairn__restored;
 cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt, const int32_t *tokens,
                                    uint32_t n_tokens, uint32_t n_resident);
+/* Of a prompt without a salt that nobody waits for, see cairn_llama_restore_ahead(). */
+cairn__restored cairn__seq_restore_ahead(cairn__runtime *rt, uint32_t seq, const cairn_prompt *prompt,
+                                         uint32_t n_resident, bool (*go_on)(void *ctx), void *ctx);
+/* Prompts of the process before, and for the one after; see cairn_llama_recent(). NULL and
+ * 0: none. A note that can't be left is none. */
+cairn_prompt *cairn__runtime_recent(cairn__runtime *rt, uint32_t *ret_n_prompts);
+void          cairn__runtime_note_recent(cairn__runtime *rt, const cairn_prompt *prompts, uint32_t n_prompts);
 /* Bytes of a checkpoint, as large as they get; 0: the model needs none, or there is
  * no store. */
 uint64_t cairn__runtime_checkpoint_bytes(const cairn__runtime *rt);

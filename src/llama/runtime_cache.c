@@ -54,8 +54,8 @@ static bool holds_as_promised(const cairn__runtime *rt, uint32_t seq, uint32_t n
            (!rt->reproducible || n % rt->n_batch == 0);
 }
 
-cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt, const int32_t *tokens,
-                                   uint32_t n_tokens, uint32_t n_resident)
+static cairn__restored restore(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt, const cairn_prompt *prompt,
+                               uint32_t n_resident, bool (*go_on)(void *ctx), void *ctx)
 {
     cairn__restored nothing = {.n_tokens = n_resident, .miss = CAIRN_MISS_TIER_OFF};
     if (!rt->cache)
@@ -65,18 +65,47 @@ cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const cairn
         return nothing;
     }
     cairn_llama_restored r = {0};
-    if (!set_salt(rt, seq, salt) ||
-        cairn_llama_restore(rt->cache, (llama_seq_id)seq, tokens, n_tokens, n_resident, &r)) {
+    if (!set_salt(rt, seq, salt) || cairn_llama_restore_ahead(rt->cache, (llama_seq_id)seq, prompt->tokens,
+                                                              prompt->n_tokens, n_resident, go_on, ctx, &r)) {
         nothing.miss = CAIRN_MISS_IO;
         return nothing;
     }
     cairn__restored result = {r.n_tokens, r.from_store, r.bytes, r.elapsed_ns, r.miss, r.evicted_s, r.shared};
-    if (!holds_as_promised(rt, seq, n_tokens, r.n_tokens)) {
+    if (!holds_as_promised(rt, seq, prompt->n_tokens, r.n_tokens)) {
         /* Read back, not believed: what is in doubt is computed again. */
         llama_memory_seq_rm(rt->memory, (llama_seq_id)seq, -1, -1);
         result = (cairn__restored){.elapsed_ns = r.elapsed_ns, .miss = CAIRN_MISS_IO};
     }
     return result;
+}
+
+cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt, const int32_t *tokens,
+                                   uint32_t n_tokens, uint32_t n_resident)
+{
+    const cairn_prompt prompt = {tokens, n_tokens};
+    return restore(rt, seq, salt, &prompt, n_resident, NULL, NULL);
+}
+
+cairn__restored cairn__seq_restore_ahead(cairn__runtime *rt, uint32_t seq, const cairn_prompt *prompt,
+                                         uint32_t n_resident, bool (*go_on)(void *ctx), void *ctx)
+{
+    static const cairn_digest none;
+    return restore(rt, seq, &none, prompt, n_resident, go_on, ctx);
+}
+
+cairn_prompt *cairn__runtime_recent(cairn__runtime *rt, uint32_t *ret_n_prompts)
+{
+    cairn_prompt *prompts = NULL;
+    *ret_n_prompts = 0;
+    if (rt->cache)
+        (void)!cairn_llama_recent(rt->cache, &prompts, ret_n_prompts);
+    return prompts;
+}
+
+void cairn__runtime_note_recent(cairn__runtime *rt, const cairn_prompt *prompts, uint32_t n_prompts)
+{
+    if (rt->cache)
+        (void)!cairn_llama_note_recent(rt->cache, prompts, n_prompts);
 }
 
 void cairn__seq_record(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt, const int32_t *tokens,

@@ -36,6 +36,9 @@ typedef struct outcome {
 static pthread_mutex_t harness_log_mutex = PTHREAD_MUTEX_INITIALIZER;
 static char            harness_lines[65536];
 
+/* Of the engines that are opened from then on. */
+static bool harness_warm_start;
+
 static void harness_log(void *ctx, const char *line)
 {
     (void)ctx;
@@ -75,7 +78,7 @@ static inline void harness_open(harness *h, cairn__runtime_options options, uint
     if (cairn__runtime_open(&options, &rt, &error))
         fail_msg("%s", error.text);
     cairn__engine_options engine_options = {
-        .reproducible = options.reproducible, .max_queue = max_queue, .log = harness_log};
+        .reproducible = options.reproducible, .warm_start = harness_warm_start, .max_queue = max_queue, .log = harness_log};
     assert_int_equal(cairn__engine_create(rt, &engine_options, &h->engine), CAIRN_OK);
     h->rt = cairn__engine_runtime(h->engine);
 }

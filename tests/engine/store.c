@@ -116,6 +116,71 @@ static void a_prompt_outlives_the_engine(void **state)
     free(b);
 }
 
+/* Both are in memory before anybody asks; the one asked last was brought first, and when
+ * there is room for one alone it is that one. */
+static void begins_with_the_prompts_of_before(void **state)
+{
+    (void)state;
+    site s;
+    harness_warm_start = true;
+    open_site(&s, (cairn__runtime_options){.n_seq = 3, .n_ctx = 2048});
+    attach_and_wait(&s);
+    int32_t *a = made_up_tokens(&s.h, N, 400, 1), *b = made_up_tokens(&s.h, N, 0, 2);
+    outcome_destroy(ask(&s, a, N));
+    outcome_destroy(ask(&s, b, N));
+    outcome_destroy(ask_as(&s, 7, b, N)); /* a tenant's is not noted */
+    close_site(&s);
+
+    open_site(&s, (cairn__runtime_options){.n_seq = 3, .n_ctx = 2048});
+    attach(&s);
+    assert_true(cairn__engine_await_store(s.h.engine, 60000));
+    assert_true(harness_logged("warm start: 2 prompts of before, 1198 tokens"));
+    for (int i = 0; i < 2; i++) {
+        outcome *o = ask(&s, i ? b : a, N);
+        assert_int_equal(o->last.n_cached, N - 1);
+        assert_int_equal(o->last.from_store, 0);
+        outcome_destroy(o);
+    }
+    close_site(&s);
+
+    open_site(&s, (cairn__runtime_options){.n_seq = 3, .n_ctx = 1024});
+    attach(&s);
+    assert_true(cairn__engine_await_store(s.h.engine, 60000));
+    assert_true(harness_logged("warm start: 1 prompt of before, 599 tokens"));
+    outcome *o = ask(&s, b, N);
+    assert_int_equal(o->last.n_cached, N - 1);
+    assert_int_equal(o->last.from_store, 0);
+    outcome_destroy(o);
+    close_site(&s);
+    harness_warm_start = false;
+    free(a);
+    free(b);
+}
+
+/* Who was asked already does not keep the one who asks waiting for prompts of before. */
+static void a_request_comes_before_a_warm_start(void **state)
+{
+    (void)state;
+    site s;
+    harness_warm_start = true;
+    open_site(&s, (cairn__runtime_options){.n_ctx = 2048});
+    attach_and_wait(&s);
+    int32_t *a = made_up_tokens(&s.h, N, 400, 1), *b = made_up_tokens(&s.h, N, 0, 2);
+    outcome_destroy(ask(&s, a, N));
+    close_site(&s);
+    open_site(&s, (cairn__runtime_options){.n_ctx = 2048});
+    outcome_destroy(ask(&s, b, 40)); /* before there is a store */
+    attach_and_wait(&s);
+    outcome *o = ask(&s, a, N);
+    assert_int_equal(o->last.from_store, N - 1);
+    assert_false(harness_logged("warm start"));
+    outcome_destroy(o);
+    close_site(&s);
+    harness_warm_start = false;
+    free(a);
+    free(b);
+}
+
 static void an_answer_is_stored_with_its_prompt(void **state)
 {
     (void)state;
@@ -476,7 +541,8 @@ static void reproducible_where_no_checkpoint_has_room(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_prompt_outlives_the_engine),
+        TEST(a_prompt_outlives_the_engine), TEST(begins_with_the_prompts_of_before),
+        TEST(a_request_comes_before_a_warm_start),
         TEST(an_answer_is_stored_with_its_prompt),
         TEST(what_was_computed_before_the_digest_is_stored_too),
         TEST(a_long_prompt_waits_for_the_digest),

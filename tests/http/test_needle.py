@@ -64,7 +64,14 @@ def run_model(model):
             answer, _, cached, _ = ask(server, prompt, cache_salt=f"question {i}")
             equal(cached, 0, "cached although it is off")
             off.append(answer)
-    with Server("--reproducible", "--batch", str(GRID), **options) as server:
+    with Server("--reproducible", "--batch", str(GRID), "--warm-start", "off", **options) as server:
+        def again(*warm_start):
+            time.sleep(1.5)
+            server.kill()
+            server.options = ["--reproducible", "--batch", str(GRID), *warm_start]
+            server.start()
+            wait_until(lambda: "disk cache on" in server.log().rpartition("loading ")[2], 60, "the weights digest")
+
         wait_until(lambda: "disk cache on" in server.log(), 60, "the weights digest")
         for what in ("cold", "warm", "after SIGKILL"):
             for prompt, want in zip(prompts, off):
@@ -75,10 +82,13 @@ def run_model(model):
                 if what == "after SIGKILL" and prompt is prompts[0]:
                     equal(from_store, on_grid(n), what, "of", n)
             if what == "warm":
-                time.sleep(1.5)
-                server.kill()
-                server.start()
-                wait_until(lambda: server.log().count("disk cache on") == 2, 60, "the weights digest")
+                again("--warm-start", "off")
+        again("--warm-start", "on")
+        ask(server, prompts[-1])  # notes it
+        again()
+        check("warm start: 1 prompt" in server.log())
+        answer, n, cached, from_store = ask(server, prompts[-1])
+        equal((answer, cached, from_store), (off[-1], on_grid(n), 0), "after a warm start")
     texts = [text for text, _ in off]
     found = sum(THINGS[k] in text for k, text in enumerate(texts))
     print(f"{os.path.basename(model)}: {n} tokens, {found} of {N_FACTS} facts found: {texts}")

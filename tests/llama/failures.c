@@ -299,6 +299,61 @@ static void no_room_for_the_first_run_restores_nothing(void **state)
     close_fixture(&f);
 }
 
+/* ---- ahead of a request ---- */
+
+static bool some_more(void *ctx)
+{
+    uint32_t *left = ctx;
+    return *left > 0 && (*left)--;
+}
+
+/* Wherever it is stopped: a prefix that is right, and the rest comes when it is wanted. */
+static void stopped_on_the_way(void **state)
+{
+    (void)state;
+    uint32_t n_before = 0;
+    for (uint32_t runs = 0; runs <= N / PAGE; runs++) {
+        fixture              f = open_fixture(512, PAGE);
+        uint32_t             left = runs;
+        cairn_llama_restored r;
+        assert_int_equal(cairn_llama_restore_ahead(f.cache, 0, tokens, N + 1, 0, some_more, &left, &r), CAIRN_OK);
+        assert_int_equal(r.miss, runs < N / PAGE ? CAIRN_MISS_STOPPED : CAIRN_MISS_NONE);
+        assert_true(r.n_tokens % PAGE == 0 && r.n_tokens <= runs * PAGE && r.n_tokens >= n_before);
+        assert_int_equal(r.from_store, r.n_tokens);
+        assert_holds(0, r.n_tokens);
+        n_before = r.n_tokens;
+        assert_int_equal(restore(f.cache, 0, tokens, BAD * PAGE + 1 > r.n_tokens ? BAD * PAGE + 1 : r.n_tokens + 1, r.n_tokens).miss,
+                         CAIRN_MISS_NONE);
+        assert_true(llama_memory_seq_rm(rt.memory, 0, BAD * PAGE, -1));
+        assert_exact_behind_bad();
+        close_fixture(&f);
+    }
+    assert_int_equal(n_before, N);
+}
+
+static void prompts_for_the_next_process(void **state)
+{
+    (void)state;
+    const cairn_prompt noted[2] = {{tokens, N}, {tokens, 70}};
+    cairn_prompt      *prompts = NULL;
+    uint32_t           n = 0;
+    fixture            f = open_fixture(512, 0);
+    assert_int_equal(cairn_llama_note_recent(f.cache, noted, 2), CAIRN_OK);
+    assert_int_equal(cairn_llama_note_recent(f.cache, NULL, 2), CAIRN_EINVAL);
+    assert_int_equal(cairn_llama_note_recent(NULL, noted, 2), CAIRN_EINVAL);
+    close_fixture(&f);
+    f = open_fixture(512, 0);
+    assert_int_equal(cairn_llama_recent(f.cache, &prompts, &n), CAIRN_OK);
+    assert_int_equal(n, 2);
+    assert_int_equal(prompts[0].n_tokens, N);
+    assert_memory_equal(prompts[0].tokens, tokens, N * sizeof *tokens);
+    assert_int_equal(prompts[1].n_tokens, 70);
+    free(prompts);
+    assert_int_equal(cairn_llama_recent(f.cache, NULL, &n), CAIRN_EINVAL);
+    assert_int_equal(cairn_llama_recent(NULL, &prompts, &n), CAIRN_EINVAL);
+    close_fixture(&f);
+}
+
 /* ---- recording ---- */
 
 /* A queue that takes less than a page: nothing is stored, nothing waits for
@@ -528,6 +583,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(corrupt_first_page_restores_nothing),
         cmocka_unit_test(no_room_in_the_context_stops_cleanly),
         cmocka_unit_test(no_room_for_the_first_run_restores_nothing),
+        cmocka_unit_test(stopped_on_the_way),
+        cmocka_unit_test(prompts_for_the_next_process),
         cmocka_unit_test(recording_into_a_full_writer_gives_up),
         cmocka_unit_test(recording_into_a_slow_writer_waits),
         cmocka_unit_test(scattered_cells_are_recorded_in_order),

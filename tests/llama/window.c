@@ -100,9 +100,25 @@ static int record_child(const char *dir)
     return 1;
 }
 
+static bool twice(void *ctx)
+{
+    return (*(int *)ctx)++ < 2;
+}
+
+/* Pages without the window at their end would decode, and be wrong. */
+static void stop_on_the_way(site *s)
+{
+    int                  asked = 0;
+    cairn_llama_restored r;
+    REQUIRE(cairn_llama_restore_ahead(s->cache, 0, s->tokens, s->n + 1, 0, twice, &asked, &r) == CAIRN_OK);
+    REQUIRE(asked == 3 && r.miss == CAIRN_MISS_STOPPED && r.n_tokens == 0 && r.from_store == 0);
+    REQUIRE(llama_memory_seq_pos_max(s->rt.memory, 0) < 0);
+}
+
 static int restore_child(const char *dir)
 {
     site s = open_site(dir);
+    stop_on_the_way(&s);
     bool all_equal = true;
     for (int i = 0; i < 2; i++) {
         size_t               size;
