@@ -35,6 +35,7 @@ from lib import (Cairn, Failure, LlamaServer, WorkFolder, add_common_options, ch
 HERE = os.path.dirname(os.path.abspath(__file__))
 TAIL = 40
 MAX_TOKENS = 4
+SAME = 5  # the same prompt in the same process so often
 NO_WARM_START = ("--warm-start", "off")
 
 
@@ -73,6 +74,11 @@ def number_ids(n):
     return ids
 
 
+def median_of(times, ask):
+    """Of answers that take milliseconds the one in the middle: a moment of the machine's would count."""
+    return sorted((ask() for _ in range(times)), key=lambda answer: answer["ttft"])[times // 2]
+
+
 # ---- cairn ----
 
 def ask_cairn(server, tokens):
@@ -108,7 +114,7 @@ def cairn_pair(args, work, prompts):
     server = Cairn(args.cairn, args.model, work, cairn_args(args, root))
     server.wait_ready()
     r["cold"] = ask_cairn(server, prompts.tail(0))
-    r["same"] = ask_cairn(server, prompts.tail(0))
+    r["same"] = median_of(SAME, lambda: ask_cairn(server, prompts.tail(0)))
     r["other"] = ask_cairn(server, prompts.tail(1))
     server.kill()
     if r["cold"]["cached"] != 0:
@@ -170,7 +176,7 @@ def llama_pair(args, work, prompts):
     server = start_llama(args, work)
     r["cold"] = ask_llama(server, prompts.tail(0))
     r["save"] = slot(server, "save")
-    r["same"] = ask_llama(server, prompts.tail(0))
+    r["same"] = median_of(SAME, lambda: ask_llama(server, prompts.tail(0)))
     r["other"] = ask_llama(server, prompts.tail(1))
     server.kill()
     r["restart_same"] = llama_restart(args, work, prompts.tail(0))

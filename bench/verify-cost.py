@@ -11,4 +11,4 @@ def report(results):
 
 
 if __name__ == "__main__":
-    run_main(lambda: run_disk_bench("verify-cost", "verify", 15, __doc__, report))
+    run_main(lambda: run_disk_bench("verify-cost", "verify", 41, __doc__, report))

@@ -168,7 +168,9 @@ static cairn_status open_engine(parts *p)
 {
     cairn__runtime       *rt      = NULL;
     cairn__engine_options options = {
-        .reproducible = p->options.runtime.reproducible, .warm_start = p->options.warm_start, .log = log_engine};
+        .reproducible = p->options.runtime.reproducible,
+        .warm_start   = p->options.warm_start && !p->keys, /* prompts without a salt are nobody's then */
+        .log          = log_engine};
     cairn__log_line("loading %s", p->options.runtime.model_path);
     cairn_status status = cairn__runtime_open(&p->options.runtime, &rt, &p->error);
     if (status != CAIRN_OK)

@@ -152,11 +152,11 @@ void cairn__attach_poll(cairn__engine *engine)
         cairn__engine_log(engine, "disk cache off for this model: %s", why);
     else
         cairn__engine_log(engine, "disk cache on: %s", cairn_store_root(a->store));
-    if (!status && !why)
-        cairn__warm_start(engine); /* before the state changes, which a server that starts waits for */
-    finish(engine, status || why ? CAIRN__ATTACH_OFF : CAIRN__ATTACHED);
-    if (!status && !why)
+    if (!status && !why) {
         record_all(engine);
+        cairn__warm_start(engine); /* before the state changes: that is what a server that starts waits for */
+    }
+    finish(engine, status || why ? CAIRN__ATTACH_OFF : CAIRN__ATTACHED);
 }
 
 /* Nanoseconds until the digest is there, never 0 while it is not; 0: nothing to

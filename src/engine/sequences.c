@@ -163,6 +163,7 @@ void cairn__sequences_cut(cairn__sequences *seqs, uint32_t seq, uint32_t n)
     limit(&item->n, n);
     limit(&item->n_prompt, n);
     limit(&item->n_grid, n);
+    item->n_wanted = 0;
 }
 
 void cairn__sequences_fork(cairn__sequences *seqs, uint32_t source, uint32_t seq, uint32_t n)
@@ -178,6 +179,15 @@ void cairn__sequences_append(cairn__sequences *seqs, uint32_t seq, const int32_t
     assert(n <= seqs->n_ctx - item->n);
     memcpy(item->tokens + item->n, tokens, (size_t)n * sizeof *tokens);
     item->n += n;
+    item->n_wanted = 0;
+}
+
+void cairn__sequences_want(cairn__sequences *seqs, uint32_t seq, const int32_t *tokens, uint32_t n)
+{
+    cairn__resident *item = &seqs->items[seq];
+    assert(item->n <= n && n <= seqs->n_ctx);
+    memcpy(item->tokens + item->n, tokens + item->n, (size_t)(n - item->n) * sizeof *tokens);
+    item->n_wanted = n;
 }
 
 void cairn__sequences_touch(cairn__sequences *seqs, uint32_t seq)

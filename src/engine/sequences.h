@@ -15,6 +15,8 @@
 typedef struct cairn__resident {
     int32_t     *tokens; /* [n_ctx] room for a whole context */
     uint32_t     n, n_prompt, n_grid;
+    uint32_t     n_wanted; /* 0, or tokens[0..n_wanted) are a prompt of which only [0, n) is here: all of it
+                            * is what the next process may want back. Forgotten with the next change. */
     uint64_t     used_at; /* rises with every use */
     cairn_digest salt;    /* says nothing while n is 0 */
 } cairn__resident;
@@ -65,6 +67,8 @@ void cairn__sequences_cut(cairn__sequences *seqs, uint32_t seq, uint32_t n);
 void cairn__sequences_fork(cairn__sequences *seqs, uint32_t source, uint32_t seq, uint32_t n);
 /* n fits: the runtime holds no more than n_ctx. */
 void cairn__sequences_append(cairn__sequences *seqs, uint32_t seq, const int32_t *tokens, uint32_t n);
+/* The sequence holds the beginning of this prompt, which fits the context. */
+void cairn__sequences_want(cairn__sequences *seqs, uint32_t seq, const int32_t *tokens, uint32_t n);
 void cairn__sequences_touch(cairn__sequences *seqs, uint32_t seq);
 void cairn__sequences_clear(cairn__sequences *seqs);
 

@@ -13,14 +13,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MIN_TOKENS 256u /* a shorter one is computed in no time, and a place is worth more */
+#define MIN_TOKENS 256u /* a shorter one is computed in no time; where there are no others the note stays as it is */
 
 /* ---- for the next process ---- */
+
+static cairn_prompt prompt_of(const cairn__resident *item)
+{
+    return (cairn_prompt){item->tokens, item->n_wanted ? item->n_wanted : item->n_prompt};
+}
 
 static bool is_worth_noting(const cairn__resident *item)
 {
     static const cairn_digest none;
-    return item->n_prompt >= MIN_TOKENS && memcmp(&item->salt, &none, sizeof none) == 0;
+    return item->n > 0 && prompt_of(item).n_tokens >= MIN_TOKENS && memcmp(&item->salt, &none, sizeof none) == 0;
 }
 
 /* The one used last before `before`; NULL: none. */
@@ -46,7 +51,7 @@ void cairn__warm_note(cairn__engine *engine)
     if (!prompts)
         return;
     for (; item; item = latest_before(&engine->seqs, item->used_at))
-        prompts[n++] = (cairn_prompt){item->tokens, item->n_prompt};
+        prompts[n++] = prompt_of(item);
     cairn__runtime_note_recent(engine->rt, prompts, n);
     free(prompts);
 }
@@ -73,19 +78,29 @@ static bool fits(const cairn__engine *engine, const cairn_prompt *prompt)
            prompt->n_tokens - shared <= n_ctx - cairn__sequences_cells(&engine->seqs);
 }
 
+/* Half of it or more: less is no use of a place. */
+static bool is_most_of(uint32_t n, const cairn_prompt *prompt)
+{
+    return n > 0 && n >= prompt->n_tokens / 2;
+}
+
 /* Returns the tokens of it that are in memory now. */
 static uint32_t bring_back(cairn__engine *engine, const cairn_prompt *prompt)
 {
     uint32_t         seq = 0;
     const cairn__job job = {.tokens = prompt->tokens, .n_tokens = prompt->n_tokens};
     const uint32_t   kept = cairn__resident_prepare(engine, &job, &seq);
-    cairn__resident *item = &engine->seqs.items[seq];
     cairn__restored  r = cairn__seq_restore_ahead(engine->rt, seq, prompt, kept, nobody_waits, engine);
     cairn__engine_watch_disk(engine, r.miss);
     if (r.miss != CAIRN_MISS_STOPPED)
         cairn__restore_estimate_add(&engine->restore_estimate, r.from_store, r.bytes, r.elapsed_ns);
     cairn__resident_restored(engine, seq, prompt->tokens, r.n_tokens);
-    return item->n;
+    if (!is_most_of(r.n_tokens, prompt)) {
+        cairn__resident_remove(engine, seq);
+        return 0;
+    }
+    cairn__sequences_want(&engine->seqs, seq, prompt->tokens, prompt->n_tokens);
+    return r.n_tokens;
 }
 
 /* The prompt that was used last stays longest. */
@@ -95,7 +110,7 @@ static void touch_in_order(cairn__engine *engine, const cairn_prompt *prompts, u
     while (n-- > 0) {
         uint32_t shared = 0;
         uint32_t seq = cairn__sequences_best(&engine->seqs, &none, prompts[n].tokens, prompts[n].n_tokens, &shared);
-        if (shared > 0)
+        if (is_most_of(shared, &prompts[n]))
             cairn__sequences_touch(&engine->seqs, seq);
     }
 }

@@ -6,6 +6,7 @@
 /* 1 MiB/s: a disk that never stops but is slower than this on the whole is given up
  * as well, or a request would wait for hours. */
 #define NS_PER_BYTE 954u
+#define ASK_NS UINT64_C(20000000) /* between two questions whether to go on */
 
 static uint64_t min_u64(uint64_t a, uint64_t b)
 {
@@ -45,6 +46,14 @@ void cairn__errand_mark(cairn__errand *errand)
     errand->seen_ns = cairn__monotonic_ns();
 }
 
+static void ask(cairn__errand *errand)
+{
+    if (errand->go_on && !errand->go_on(errand->go_on_ctx)) {
+        errand->go_on = NULL;
+        errand->stop(errand);
+    }
+}
+
 bool cairn__errand_wait(cairn_llama *cache, cairn__pool *pool, cairn__task *task)
 {
     cairn__errand *errand = cache->errand;
@@ -56,8 +65,9 @@ bool cairn__errand_wait(cairn_llama *cache, cairn__pool *pool, cairn__task *task
             errand->seen_ns = now_ns;
         }
         const uint64_t until_ns = min_u64(errand->seen_ns, errand->began_ns + moved * NS_PER_BYTE) + cache->patience_ns;
-        if (cairn__pool_wait_until(pool, task, until_ns))
+        if (cairn__pool_wait_until(pool, task, errand->go_on ? min_u64(until_ns, now_ns + ASK_NS) : until_ns))
             return true;
+        ask(errand);
         if (now_ns >= until_ns) {
             atomic_store(&errand->left, true);
             return false;

@@ -35,6 +35,11 @@ typedef struct cairn__errand {
      * still to be done at its end. False: not over. */
     bool (*settle)(struct cairn__errand *errand, uint64_t until_ns);
     void (*destroy)(struct cairn__errand *errand);
+    /* Asked now and then while somebody waits, NULL: never. When it says no, `stop` is
+     * called once: tasks are to end soon. */
+    bool (*go_on)(void *ctx);
+    void *go_on_ctx;
+    void (*stop)(struct cairn__errand *errand);
     atomic_uint_fast64_t moved; /* bytes, as a measure of progress */
     atomic_bool          left;
     atomic_bool          in_the_way; /* another one waits for its end */

@@ -63,7 +63,7 @@ static bool page_found(void *ctx)
 {
     cairn__fetch *fetch = ctx;
     cairn__errand_moved(&fetch->errand, CAIRN__ERRAND_CALL_BYTES);
-    return cairn__errand_wanted(&fetch->errand);
+    return cairn__errand_wanted(&fetch->errand) && !atomic_load(&fetch->stopped);
 }
 
 /* Where a checkpoint can't be cut, all of what is found before it counts or nothing. */
@@ -322,6 +322,7 @@ bool cairn__fetch_finish(cairn__fetch_run *r)
 
 void cairn__fetch_stop(cairn__fetch *fetch)
 {
+    atomic_store(&fetch->stopped, true);
     for (uint32_t i = 0; i < CAIRN__FETCH_RUNS; i++)
         atomic_store(&fetch->runs[i].bad, 0);
 }
@@ -397,6 +398,11 @@ void cairn__fetch_destroy(cairn__errand *errand)
     free(fetch);
 }
 
+static void stop(cairn__errand *errand)
+{
+    cairn__fetch_stop((cairn__fetch *)errand);
+}
+
 cairn__fetch *cairn__fetch_create(cairn_llama *cache, const cairn_identity *identity, const llama_token *tokens,
                                   uint32_t from, uint32_t limit)
 {
@@ -407,6 +413,7 @@ cairn__fetch *cairn__fetch_create(cairn_llama *cache, const cairn_identity *iden
     }
     fetch->errand.settle = settle;
     fetch->errand.destroy = cairn__fetch_destroy;
+    fetch->errand.stop = stop;
     fetch->look_up.run = look_up;
     fetch->release.run = release_pin;
     fetch->cache = cache;

@@ -47,6 +47,7 @@ struct cairn__fetch {
     cairn__errand    errand; /* first */
     cairn__task      look_up, release;
     bool             releasing;
+    atomic_bool      stopped; /* nobody wants more of it */
     cairn_llama     *cache;
     cairn_identity  *identity; /* a copy, like the tokens: tasks may outlive the call */
     cairn_pin       *pin;
@@ -78,7 +79,7 @@ void     cairn__fetch_release(cairn__fetch *fetch);
 /* Lets readers at the run; then waits for them. False: left. */
 void                cairn__fetch_start(cairn__fetch_run *run);
 CAIRN_MUST_USE bool cairn__fetch_finish(cairn__fetch_run *run);
-/* Readers of all runs stop at their next block. */
+/* The search stops at its next page, readers of all runs at their next block. */
 void cairn__fetch_stop(cairn__fetch *fetch);
 
 #endif

@@ -134,9 +134,10 @@ static uint32_t plan_run(restore *job, cairn__fetch_run *r, uint32_t page)
 
 /* ---- the pipeline ---- */
 
-static bool may_start_run(restore *job)
+/* Also where it was asked while it waited, and stopped. */
+static bool may_go_on(restore *job)
 {
-    if (!job->miss && job->go_on && !job->go_on(job->ctx))
+    if (!job->miss && job->go_on && (atomic_load(&job->fetch->stopped) || !job->go_on(job->ctx)))
         job->miss = CAIRN_MISS_STOPPED;
     return !job->miss;
 }
@@ -150,7 +151,7 @@ static void run_pipeline(restore *job)
     if (n_slots == 0)
         job->miss = CAIRN_MISS_IO;
     while (n_slots > 0 && (done < started || page < fetch->n_pages)) {
-        for (; page < fetch->n_pages && started - done < n_slots && may_start_run(job); started++) {
+        for (; page < fetch->n_pages && started - done < n_slots && may_go_on(job); started++) {
             cairn__fetch_run *r = &fetch->runs[started % n_slots];
             page = plan_run(job, r, page);
             cairn__fetch_start(r);
@@ -160,7 +161,7 @@ static void run_pipeline(restore *job)
         cairn__fetch_run *r = &fetch->runs[done++ % n_slots];
         if (job->miss)
             atomic_store(&r->bad, 0); /* ended early: let its readers stop */
-        if (finish(job, r) && !job->miss && retry_shorter(job, r))
+        if (finish(job, r) && may_go_on(job) && retry_shorter(job, r))
             import_run(job, r);
         if (job->miss == CAIRN_MISS_TIMEOUT)
             return;
@@ -258,6 +259,8 @@ static void ask_store(restore *job, const llama_token *tokens, uint32_t limit)
         job->miss = CAIRN_MISS_IO;
         return;
     }
+    job->fetch->errand.go_on = job->go_on;
+    job->fetch->errand.go_on_ctx = job->ctx;
     if (!cairn__errand_begin(cache, &job->fetch->errand)) {
         cairn__fetch_destroy(&job->fetch->errand);
         job->miss = CAIRN_MISS_TIMEOUT;

@@ -233,6 +233,8 @@ void         cairn__notes_destroy(cairn_store *store);                   /* what
  * one; *ret_info says which file it was, inode 0: it could not be opened. */
 CAIRN_MUST_USE cairn_status cairn__recent_read(const cairn_store *store, int folder_fd, uint8_t **ret_file,
                                                cairn__file_info *ret_info);
+/* Only the file that was read: another process may have put a good one there since. */
+bool cairn__recent_remove_bad(cairn_store *store, int folder_fd, uint64_t inode);
 /* Proves it and gives its prompts, as one block for free(). */
 CAIRN_MUST_USE cairn_status cairn__recent_check(const cairn__keyring *keyring, uint8_t *file, size_t size,
                                                 cairn_prompt **ret_prompts, uint32_t *ret_n);
@@ -246,8 +248,8 @@ CAIRN_MUST_USE cairn_status cairn__store_scan(cairn_store *store, cairn__scan_re
 /* Corrects the ledger by a scan. CAIRN_EBUSY: another process is counting (nothing
  * was scanned). CAIRN_EIO: it can't be counted now. CAIRN_ENOMEM. */
 CAIRN_MUST_USE cairn_status cairn__store_count(cairn_store *store);
-/* Side files under the root: `bytes` more of their blocks, or fewer, count against the
- * budget. Told of more before they are written. */
-void cairn__store_count_side(cairn_store *store, int64_t bytes);
+/* ---- store.c ---- */
+/* The writer is to look whether the budget is passed. */
+void cairn__store_fit_soon(cairn_store *store);
 
 #endif

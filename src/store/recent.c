@@ -12,7 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SIDE_BYTES (UINT64_C(3) * 4096) /* of a file: its extent tree, growth of the folder, rounding */
+#define SIDE_BYTES (UINT64_C(2) * 4096) /* of a file: its extent tree, growth of the folder */
+
+static uint64_t whole_blocks(uint64_t size)
+{
+    return (size + 4095) / 4096 * 4096;
+}
 
 struct cairn__note {
     cairn__note *next;
@@ -98,7 +103,7 @@ static cairn_status write_file(int folder_fd, const cairn__note *note, uint64_t 
     if (!status)
         status = cairn__write_at(fd, note->file, note->size, 0);
     if (cairn__fstat(fd, &info) != CAIRN_OK || info.disk_bytes < note->size) /* some give blocks late */
-        info.disk_bytes = note->size + SIDE_BYTES;
+        info.disk_bytes = whole_blocks(note->size);
     if (!status)
         status = cairn__rename_across(folder_fd, temp, folder_fd, CAIRN__IDENTITY_RECENT);
     if (!status || cairn__unlink(folder_fd, temp) != CAIRN_OK)
@@ -109,7 +114,7 @@ static cairn_status write_file(int folder_fd, const cairn__note *note, uint64_t 
 
 static void replace(cairn_store *store, int folder_fd, const cairn__note *note)
 {
-    const uint64_t   cost = (note->size + 4095) / 4096 * 4096 + SIDE_BYTES;
+    const uint64_t   cost = whole_blocks(note->size) + SIDE_BYTES;
     const uint64_t   last_count = cairn__ledger_last_count(store->ledger);
     uint64_t         written = 0;
     cairn__file_info old = {0};
@@ -199,14 +204,15 @@ cairn_status cairn__recent_check(const cairn__keyring *keyring, uint8_t *file, s
     return status ? status : cairn__recent_file_prompts(file, size, ret_prompts, ret_n);
 }
 
-/* Only the file that was read: another process may have put a good one there since. */
-static void remove_bad(cairn_store *store, int folder_fd, uint64_t inode)
+bool cairn__recent_remove_bad(cairn_store *store, int folder_fd, uint64_t inode)
 {
     cairn__file_info info;
     const uint64_t   last_count = cairn__ledger_last_count(store->ledger);
-    if (cairn__stat(folder_fd, CAIRN__IDENTITY_RECENT, &info) == CAIRN_OK && info.inode == inode &&
-        cairn__unlink(folder_fd, CAIRN__IDENTITY_RECENT) == CAIRN_OK)
-        cairn__ledger_freed(store->ledger, info.disk_bytes, last_count);
+    if (cairn__stat(folder_fd, CAIRN__IDENTITY_RECENT, &info) != CAIRN_OK || info.inode != inode ||
+        cairn__unlink(folder_fd, CAIRN__IDENTITY_RECENT) != CAIRN_OK)
+        return false;
+    cairn__ledger_freed(store->ledger, info.disk_bytes, last_count);
+    return true;
 }
 
 cairn_status cairn_store_recent(cairn_store *store, const cairn_identity *identity, cairn_prompt **ret_prompts,
@@ -226,7 +232,7 @@ cairn_status cairn_store_recent(cairn_store *store, const cairn_identity *identi
     if (!status)
         status = cairn__recent_check(store->keyring, file, (size_t)info.size_bytes, ret_prompts, ret_n_prompts);
     if (status == CAIRN_ECORRUPT)
-        remove_bad(store, fd, info.inode);
+        (void)cairn__recent_remove_bad(store, fd, info.inode);
     if (*ret_n_prompts == 0) {
         free(*ret_prompts);
         *ret_prompts = NULL;

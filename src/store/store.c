@@ -208,7 +208,7 @@ cairn_digest cairn_store_namespace(const cairn_store *store, const cairn_identit
 
 /* ---- the budget ---- */
 
-static void fit_soon(cairn_store *store)
+void cairn__store_fit_soon(cairn_store *store)
 {
     pthread_mutex_lock(&store->lock);
     store->fit_wanted = true;
@@ -227,20 +227,8 @@ cairn_status cairn_store_set_budget(cairn_store *store, uint64_t budget_bytes)
         budget_bytes = auto_budget(&space);
     }
     store->budget_bytes = budget_bytes;
-    fit_soon(store);
+    cairn__store_fit_soon(store);
     return CAIRN_OK;
-}
-
-void cairn__store_count_side(cairn_store *store, int64_t bytes)
-{
-    if (!store || store->off || bytes == 0)
-        return;
-    if (bytes > 0)
-        cairn__ledger_commit(store->ledger, 0, (uint64_t)bytes);
-    else
-        cairn__ledger_freed(store->ledger, (uint64_t)-bytes, cairn__ledger_last_count(store->ledger));
-    if (bytes > 0)
-        fit_soon(store);
 }
 
 /* ---- numbers ---- */

@@ -114,18 +114,50 @@ static void clear_folder(clearing *c, int identity_fd, const char *fanout)
     c->result.freed_bytes += freed;
 }
 
-static void clear_identity(clearing *c, int pages_fd, const char *name)
+static void drop_empty_folder(clearing *c, int identity_fd, const char *fanout)
+{
+    uint64_t last_count = cairn__ledger_last_count(c->store->ledger);
+    uint64_t freed = cairn__remove_folder(identity_fd, fanout);
+    cairn__ledger_freed(c->store->ledger, freed, last_count);
+    c->result.freed_bytes += freed;
+}
+
+/* The folders of an identity, by `each`, and then itself if no page is in it. */
+static void for_identity(clearing *c, int pages_fd, const char *name,
+                         void (*each)(clearing *c, int identity_fd, const char *fanout), bool forget)
 {
     int fd;
     if (cairn__open_dir(pages_fd, name, &fd) != CAIRN_OK)
         return;
     c->identity = name;
-    for_folders(c, fd, CAIRN__FANOUT_NAME_SIZE - 1, clear_folder);
-    cairn__close(fd);
+    for_folders(c, fd, CAIRN__FANOUT_NAME_SIZE - 1, each);
     uint64_t last_count = cairn__ledger_last_count(c->store->ledger);
-    uint64_t freed = cairn__remove_identity(pages_fd, name);
+    uint64_t freed = forget ? cairn__remove_recent(fd) : 0;
+    cairn__close(fd);
+    freed += cairn__remove_identity(pages_fd, name);
     cairn__ledger_freed(c->store->ledger, freed, last_count);
     c->result.freed_bytes += freed;
+}
+
+static void clear_identity(clearing *c, int pages_fd, const char *name)
+{
+    for_identity(c, pages_fd, name, clear_folder, true); /* the note has prompts in it: it goes whatever stays */
+}
+
+static void drop_empty_identity(clearing *c, int pages_fd, const char *name)
+{
+    for_identity(c, pages_fd, name, drop_empty_folder, false);
+}
+
+static cairn_status for_identities(clearing *c, void (*each)(clearing *c, int pages_fd, const char *name))
+{
+    int          pages_fd;
+    cairn_status status = cairn__open_dir(c->store->root.fd, CAIRN__ROOT_PAGES, &pages_fd);
+    if (status)
+        return status;
+    for_folders(c, pages_fd, CAIRN__IDENTITY_NAME_SIZE - 1, each);
+    cairn__close(pages_fd);
+    return c->status;
 }
 
 /* It names what was there. */
@@ -143,13 +175,7 @@ static uint64_t clear_ring(cairn_store *store)
 cairn_status cairn__tool_clear(cairn_store *store, cairn__tool_result *ret_result)
 {
     clearing     c = {.store = store};
-    int          pages_fd;
-    cairn_status status = cairn__open_dir(store->root.fd, CAIRN__ROOT_PAGES, &pages_fd);
-    if (!status) {
-        for_folders(&c, pages_fd, CAIRN__IDENTITY_NAME_SIZE - 1, clear_identity);
-        cairn__close(pages_fd);
-        status = c.status;
-    }
+    cairn_status status = for_identities(&c, clear_identity);
     c.result.freed_bytes += cairn__empty_quarantine(store) + clear_ring(store);
     cairn_status counted = cairn__store_count(store); /* the ledger is right again, dead temporaries are gone */
     if (counted == CAIRN_EBUSY && cairn__store_find_used(store))
@@ -165,9 +191,13 @@ cairn_status cairn__tool_clear(cairn_store *store, cairn__tool_result *ret_resul
 
 cairn_status cairn__tool_prune(cairn_store *store, uint64_t to_bytes, cairn__tool_result *ret_result)
 {
+    clearing           c = {.store = store};
     cairn__tool_result r = {0};
     bool               known = cairn__store_find_used(store);
     uint64_t           freed = 1;
+    if (known) /* eviction knows those with pages alone */
+        (void)!for_identities(&c, drop_empty_identity);
+    r.freed_bytes = c.result.freed_bytes;
     for (int i = 0; known && i < PRUNE_ROUNDS && freed; i++) {
         uint64_t total = cairn__ledger_total(store->ledger);
         if (total <= to_bytes)

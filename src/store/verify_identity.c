@@ -133,7 +133,7 @@ static void look_at_recent(one_identity *id)
     if (status == CAIRN_ECORRUPT)
         cairn__verify_report(v, CAIRN__PROBLEM_SIDE_FILE, CAIRN__IDENTITY_RECENT,
                              "it is damaged; the next server begins with nothing in memory",
-                             !v->request->dry_run && cairn__unlink(id->fd, CAIRN__IDENTITY_RECENT) == CAIRN_OK);
+                             !v->request->dry_run && cairn__recent_remove_bad(v->store, id->fd, info.inode));
     else if (status == CAIRN_ENOMEM)
         v->status = status;
     else if (status && status != CAIRN_ENOENT)

@@ -48,13 +48,14 @@ static void put_text_back(int dir_fd, const uint8_t *text, size_t size)
     cairn__close(fd);
 }
 
-/* A hint, of prompts whose pages are gone. */
-static uint64_t remove_recent(int identity_fd)
+uint64_t cairn__remove_recent(int identity_fd)
 {
     cairn__file_info info;
-    bool             gone = cairn__stat(identity_fd, CAIRN__IDENTITY_RECENT, &info) == CAIRN_OK && info.is_regular &&
-                cairn__unlink(identity_fd, CAIRN__IDENTITY_RECENT) == CAIRN_OK;
-    return gone ? info.disk_bytes : 0;
+    if (cairn__stat(identity_fd, CAIRN__IDENTITY_RECENT, &info) != CAIRN_OK ||
+        (cairn__unlink(identity_fd, CAIRN__IDENTITY_RECENT) != CAIRN_OK &&
+         cairn__remove_dir(identity_fd, CAIRN__IDENTITY_RECENT) != CAIRN_OK))
+        return 0;
+    return info.disk_bytes;
 }
 
 static uint64_t remove_open(int pages_fd, const char *identity, int fd)
@@ -67,7 +68,7 @@ static uint64_t remove_open(int pages_fd, const char *identity, int fd)
     cairn_status status = cairn__disk_read_identity_text(fd, &text, &text_info);
     if (status && status != CAIRN_ENOENT)
         return 0;
-    freed = remove_recent(fd);
+    freed = cairn__remove_recent(fd);
     bool unlinked = !status && cairn__unlink(fd, CAIRN__IDENTITY_TEXT) == CAIRN_OK;
     if (cairn__remove_dir(pages_fd, identity) == CAIRN_OK)
         freed += folder.disk_bytes + (unlinked ? text_info.disk_bytes : 0);

@@ -11,6 +11,10 @@
  * Returns the bytes given back, 0: it stays. */
 uint64_t cairn__remove_folder(int identity_fd, const char *fanout);
 
+/* The note of prompts, or whatever has its name; also where the rest has to stay.
+ * Returns the bytes given back. */
+uint64_t cairn__remove_recent(int identity_fd);
+
 /* The folder of an identity, once nothing but its text and its note of prompts is in
  * it; both go with it, and the text is written anew if a page came in between. */
 uint64_t cairn__remove_identity(int pages_fd, const char *identity);

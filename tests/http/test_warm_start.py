@@ -50,6 +50,24 @@ def test_begins_where_the_last_one_was():
         check(from_store < 256, "only what lies in the last page may come from there")
 
 
+def test_restarts_in_a_row_keep_the_note():
+    """What is brought back is one token less than the prompt; the note is not."""
+    for options in ([], ["--reproducible", "--batch", "64"]):
+        with Server(*options) as server:
+            first, n, cached, _ = ask(server, FIRST)
+            back = (n - 1) // 64 * 64 if options else n - 1
+            settle(server)
+            for _ in range(4):
+                server.start()
+                equal(len(said(server)), 1)
+                check(said(server)[0].startswith(f"1 prompt of before, {back} tokens, "), said(server))
+                if not options:
+                    ask(server, "Hi.")  # too short to be noted
+                settle(server)
+            server.start()
+            equal(ask(server, FIRST), (first, n, back, 0))
+
+
 def test_every_kind_of_ending_keeps_answers():
     """The same texts and log-probabilities with and without, whatever was noted last."""
     with Server("--reproducible", "--batch", "64") as server:
@@ -158,6 +176,14 @@ def test_tenants_are_not_noted():
             equal(server.request("POST", "/v1/completions", body, headers)[0], 200)
             equal(server.terminate(), 0)
             equal(note_of(server), None)
+            server.options = []
+            server.start()
+            ask(server, SECOND)
+            settle(server)
+            check(note_of(server) is not None)
+            server.options = ["--api-key-file", keys]
+            server.start()  # nobody could ask for it
+            equal(said(server), [])
     with Server() as server:
         ask(server, FIRST, cache_salt="only mine")
         settle(server)
@@ -198,6 +224,7 @@ def test_wrong_values():
             check(b"--warm-start must be on or off" in done.stderr, done.stderr)
 
 
-main([test_begins_where_the_last_one_was, test_every_kind_of_ending_keeps_answers, test_off,
+main([test_begins_where_the_last_one_was, test_restarts_in_a_row_keep_the_note,
+      test_every_kind_of_ending_keeps_answers, test_off,
       test_a_bad_note_costs_nothing_but_the_warm_start, test_what_is_noted_is_verified, test_only_what_fits,
       test_tenants_are_not_noted, test_encrypted, test_wrong_values])

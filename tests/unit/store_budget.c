@@ -394,6 +394,42 @@ static void undeletable(void **state)
     cairn_store_close(store);
 }
 
+/* A digest is written while the root that was just opened is counted: wherever the two
+ * meet, the ledger does not say less than there is. */
+static void digests_are_counted(void **state)
+{
+    test_fixture *f = *state;
+    char         *model, *digests;
+    assert_true(asprintf(&model, "%s/model", f->root) > 0);
+    test_write_file(model, "weights", 7);
+    test_sleep_ms(2100); /* younger ones are not kept */
+    for (int i = 0; i < 100; i++) {
+        char *root;
+        assert_true(asprintf(&root, "%s/%d", f->root, i) > 0);
+        assert_true(asprintf(&digests, "%s/digests", root) > 0);
+        cairn_store                *store = test_open(root, 64u << 10, P);
+        const char                 *paths[1] = {model};
+        const cairn_weights_request request = {.paths = paths, .n_paths = 1, .cache_dir = digests};
+        cairn_digest                digest;
+        cairn_error                 error;
+        if (i % 2)
+            test_sleep_ms((uint32_t)i / 20);
+        assert_int_equal(cairn_store_weights_digest(store, &request, &digest, &error), CAIRN_OK);
+        assert_int_equal(cairn_store_flush(store, 60000), CAIRN_OK);
+        assert_true(test_stats(store).used_bytes >= test_tree_of(digests).disk_bytes);
+        cairn_store_close(store);
+        store = test_open(root, 64u << 10, P);
+        cairn_store_close(store);
+        const uint64_t is = test_tree_of(root).disk_bytes;
+        store = test_open(root, 64u << 10, P);
+        assert_true(test_stats(store).used_bytes >= is);
+        cairn_store_close(store);
+        free(root);
+        free(digests);
+    }
+    free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -407,6 +443,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(two_budgets, test_setup, test_teardown),
         cmocka_unit_test_setup_teardown(ledger_lost, test_setup, test_teardown),
         cmocka_unit_test_setup_teardown(undeletable, test_setup, test_teardown),
+        cmocka_unit_test_setup_teardown(digests_are_counted, test_setup, test_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

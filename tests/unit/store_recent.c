@@ -428,6 +428,53 @@ static void verified(void **state)
     assert_int_equal(verify_root(f, test_key, &n), 0);
 }
 
+static cairn__tool_result use_tool(const fixture *f, bool prune)
+{
+    cairn__tool_result r;
+    cairn_store       *tool;
+    cairn_error        error;
+    assert_int_equal(cairn__tool_open(f->root, true, &tool, &error), CAIRN_OK);
+    assert_int_equal(prune ? cairn__tool_prune(tool, 0, &r) : cairn__tool_clear(tool, &r), CAIRN_OK);
+    cairn_store_close(tool);
+    return r;
+}
+
+/* `clear` leaves no prompt, whatever else it has to leave in the folder; and prune
+ * takes a note whose pages went another way. */
+static void goes_with_the_pages(void **state)
+{
+    fixture           *f = *state;
+    const cairn_prompt prompts[2] = {{f->a, N}, {f->b, N}};
+    char              *beside = NULL;
+    assert_true(asprintf(&beside, "%.*s/.tmp-0123456789abcdef", (int)(strrchr(f->note, '/') - f->note), f->note) > 0);
+    for (int kind = 0; kind < 2; kind++) {
+        test_store(f->store, f->id, f->a, N);
+        note(f, prompts, 2);
+        test_write_file(beside, "x", 1); /* a young one: left alone */
+        if (kind) {
+            assert_int_equal(unlink(f->note), 0);
+            assert_int_equal(mkdir(f->note, 0700), 0);
+        }
+        (void)use_tool(f, false);
+        assert_false(test_exists(f->note));
+        assert_true(test_exists(beside));
+        assert_int_equal(unlink(beside), 0);
+    }
+    test_store(f->store, f->id, f->a, N);
+    note(f, prompts, 2);
+    for (uint32_t left = N / P; left-- > 0;) {
+        test_put *p = test_make_put(f->id, f->a, N, P, 0);
+        char     *path = test_page_path(f->root, f->id, &p->pages[left]);
+        assert_int_equal(unlink(path), 0);
+        free(path);
+        test_release(p);
+    }
+    assert_true(test_exists(f->note));
+    (void)use_tool(f, true);
+    assert_false(test_exists(f->note));
+    free(beside);
+}
+
 /* A sealed note shows no token: neither as it is nor which prompts begin alike. */
 static void shows_nothing(void **state)
 {
@@ -460,6 +507,7 @@ int main(void)
         BOTH(wrong_arguments),
         BOTH(within_the_budget),
         BOTH(verified),
+        BOTH(goes_with_the_pages),
         cmocka_unit_test_setup_teardown(shows_nothing, setup_sealed, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
