@@ -108,8 +108,9 @@ CAIRN_API CAIRN_MUST_USE cairn_status cairn_llama_restore(cairn_llama *cache, ll
                                                           uint32_t n_resident, cairn_llama_restored *ret_restored);
 
 /* The same for a prompt that nobody waits for: go_on is asked before each run (8 MiB, or
- * run_tokens), and once it says no what was brought so far is the result, as if no more
- * were stored: CAIRN_MISS_STOPPED. A sequence with checkpoints is empty then. */
+ * run_tokens) and every 20 ms while the disk is waited for, by the calling thread; once
+ * it says no, what was brought so far is the result, as if no more were stored:
+ * CAIRN_MISS_STOPPED. A sequence with checkpoints is empty then. */
 CAIRN_API CAIRN_MUST_USE cairn_status cairn_llama_restore_ahead(cairn_llama *cache, llama_seq_id seq,
                                                                 const llama_token *tokens, uint32_t n_tokens,
                                                                 uint32_t n_resident, bool (*go_on)(void *ctx), void *ctx,

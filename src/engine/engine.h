@@ -94,7 +94,8 @@ CAIRN_MUST_USE cairn_status cairn__engine_create(cairn__runtime *rt_take, const 
 CAIRN_MUST_USE cairn_status cairn__engine_attach_store(cairn__engine *engine, cairn_store *store, const char *digest_cache_dir);
 
 /* Waits until the store is attached, and what a warm start brings is in memory, or
- * neither will be; at most timeout_ms. False: not yet. Before the first submit: a restarted server that waits a moment
+ * neither will be; at most timeout_ms. False: not yet. Before the first submit: a
+ * restarted server that waits a moment
  * here answers its first request from the store instead of letting it wait. */
 bool cairn__engine_await_store(cairn__engine *engine, uint32_t timeout_ms);
 

@@ -5,7 +5,7 @@
  * as far as they fit beside each other. Each is looked up, compared and verified like
  * any request's: the note decides what is brought early, never what it is.
  *
- * A request that arrives meanwhile ends it, after some MiB at most. Prompts under a salt
+ * A request that arrives meanwhile ends it. Prompts under a salt
  * are neither noted nor brought back: their tenant's key is not known before it comes. */
 #include "engine/internal.h"
 #include "os/clock.h"
@@ -84,7 +84,8 @@ static bool is_most_of(uint32_t n, const cairn_prompt *prompt)
     return n > 0 && n >= prompt->n_tokens / 2;
 }
 
-/* Returns the tokens of it that are in memory now. */
+/* Returns the tokens of it that are in memory now, 0: not worth a place. What it shares
+ * with one that was brought before may be that one's sequence, and stays. */
 static uint32_t bring_back(cairn__engine *engine, const cairn_prompt *prompt)
 {
     uint32_t         seq = 0;
@@ -95,12 +96,12 @@ static uint32_t bring_back(cairn__engine *engine, const cairn_prompt *prompt)
     if (r.miss != CAIRN_MISS_STOPPED)
         cairn__restore_estimate_add(&engine->restore_estimate, r.from_store, r.bytes, r.elapsed_ns);
     cairn__resident_restored(engine, seq, prompt->tokens, r.n_tokens);
-    if (!is_most_of(r.n_tokens, prompt)) {
+    const bool most = is_most_of(r.n_tokens, prompt);
+    if (most || kept > 0)
+        cairn__sequences_want(&engine->seqs, seq, prompt->tokens, prompt->n_tokens);
+    else
         cairn__resident_remove(engine, seq);
-        return 0;
-    }
-    cairn__sequences_want(&engine->seqs, seq, prompt->tokens, prompt->n_tokens);
-    return r.n_tokens;
+    return most ? r.n_tokens : 0;
 }
 
 /* The prompt that was used last stays longest. */

@@ -116,6 +116,8 @@ static void a_prompt_outlives_the_engine(void **state)
     free(b);
 }
 
+#define NOTED 300u
+
 /* Both are in memory before anybody asks; the one asked last was brought first, and when
  * there is room for one alone it is that one. */
 static void begins_with_the_prompts_of_before(void **state)
@@ -125,30 +127,30 @@ static void begins_with_the_prompts_of_before(void **state)
     harness_warm_start = true;
     open_site(&s, (cairn__runtime_options){.n_seq = 3, .n_ctx = 2048});
     attach_and_wait(&s);
-    int32_t *a = made_up_tokens(&s.h, N, 400, 1), *b = made_up_tokens(&s.h, N, 0, 2);
-    outcome_destroy(ask(&s, a, N));
-    outcome_destroy(ask(&s, b, N));
-    outcome_destroy(ask_as(&s, 7, b, N)); /* a tenant's is not noted */
+    int32_t *a = made_up_tokens(&s.h, NOTED, 200, 1), *b = made_up_tokens(&s.h, NOTED, 0, 2);
+    outcome_destroy(ask(&s, a, NOTED));
+    outcome_destroy(ask(&s, b, NOTED));
+    outcome_destroy(ask_as(&s, 7, b, NOTED)); /* a tenant's is not noted */
     close_site(&s);
 
     open_site(&s, (cairn__runtime_options){.n_seq = 3, .n_ctx = 2048});
     attach(&s);
     assert_true(cairn__engine_await_store(s.h.engine, 60000));
-    assert_true(harness_logged("warm start: 2 prompts of before, 1198 tokens"));
+    assert_true(harness_logged("warm start: 2 prompts of before, 598 tokens"));
     for (int i = 0; i < 2; i++) {
-        outcome *o = ask(&s, i ? b : a, N);
-        assert_int_equal(o->last.n_cached, N - 1);
+        outcome *o = ask(&s, i ? b : a, NOTED);
+        assert_int_equal(o->last.n_cached, NOTED - 1);
         assert_int_equal(o->last.from_store, 0);
         outcome_destroy(o);
     }
     close_site(&s);
 
-    open_site(&s, (cairn__runtime_options){.n_seq = 3, .n_ctx = 1024});
+    open_site(&s, (cairn__runtime_options){.n_seq = 3, .n_ctx = 512});
     attach(&s);
     assert_true(cairn__engine_await_store(s.h.engine, 60000));
-    assert_true(harness_logged("warm start: 1 prompt of before, 599 tokens"));
-    outcome *o = ask(&s, b, N);
-    assert_int_equal(o->last.n_cached, N - 1);
+    assert_true(harness_logged("warm start: 1 prompt of before, 299 tokens"));
+    outcome *o = ask(&s, b, NOTED);
+    assert_int_equal(o->last.n_cached, NOTED - 1);
     assert_int_equal(o->last.from_store, 0);
     outcome_destroy(o);
     close_site(&s);
@@ -165,14 +167,14 @@ static void a_request_comes_before_a_warm_start(void **state)
     harness_warm_start = true;
     open_site(&s, (cairn__runtime_options){.n_ctx = 2048});
     attach_and_wait(&s);
-    int32_t *a = made_up_tokens(&s.h, N, 400, 1), *b = made_up_tokens(&s.h, N, 0, 2);
-    outcome_destroy(ask(&s, a, N));
+    int32_t *a = made_up_tokens(&s.h, NOTED, 200, 1), *b = made_up_tokens(&s.h, NOTED, 0, 2);
+    outcome_destroy(ask(&s, a, NOTED));
     close_site(&s);
     open_site(&s, (cairn__runtime_options){.n_ctx = 2048});
     outcome_destroy(ask(&s, b, 40)); /* before there is a store */
     attach_and_wait(&s);
-    outcome *o = ask(&s, a, N);
-    assert_int_equal(o->last.from_store, N - 1);
+    outcome *o = ask(&s, a, NOTED);
+    assert_int_equal(o->last.from_store, NOTED - 1);
     assert_false(harness_logged("warm start"));
     outcome_destroy(o);
     close_site(&s);

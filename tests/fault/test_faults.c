@@ -177,7 +177,6 @@ static void run_record(world *w)
     (void)FAULTY(world_put(w, store, LONG, &published));
     (void)FAULTY(world_put(w, store, OTHER, NULL));
     (void)FAULTY(world_note(w, store));
-    (void)FAULTY(world_note(w, store)); /* in the other's place */
     (void)FAULTY(world_read(w, store, LONG, 72));
     FAULTY_VOID(cairn_store_close(store));
 }
@@ -204,10 +203,9 @@ static void run_evict(world *w)
     if (!store)
         return;
     fault_watch(watch_written, w);
-    for (int i = MORE_1; i <= MORE_3; i++) {
+    for (int i = MORE_1; i <= MORE_3; i++)
         (void)FAULTY(world_put(w, store, i, NULL));
-        (void)FAULTY(world_note(w, store));
-    }
+    (void)FAULTY(world_note(w, store));
     (void)FAULTY(world_read(w, store, LONG, 72));
     FAULTY_VOID(cairn_store_close(store));
     fault_watch(NULL, NULL);

@@ -83,12 +83,13 @@ def run_model(model):
                     equal(from_store, on_grid(n), what, "of", n)
             if what == "warm":
                 again("--warm-start", "off")
-        again("--warm-start", "on")
-        ask(server, prompts[-1])  # notes it
-        again()
-        check("warm start: 1 prompt" in server.log())
-        answer, n, cached, from_store = ask(server, prompts[-1])
-        equal((answer, cached, from_store), (off[-1], on_grid(n), 0), "after a warm start")
+        if model == GEMMA:  # a window comes back early, too
+            again("--warm-start", "on")
+            ask(server, prompts[-1])  # notes it
+            again()
+            check("warm start: 1 prompt" in server.log())
+            answer, n, cached, from_store = ask(server, prompts[-1])
+            equal((answer, cached, from_store), (off[-1], on_grid(n), 0), "after a warm start")
     texts = [text for text, _ in off]
     found = sum(THINGS[k] in text for k, text in enumerate(texts))
     print(f"{os.path.basename(model)}: {n} tokens, {found} of {N_FACTS} facts found: {texts}")
