@@ -21,6 +21,10 @@ MODEL = os.environ.get("CAIRN_TEST_MODEL") or os.path.expanduser(
 SKIP = 77
 
 
+# Of each server, for tests that run beside each other.
+THREADS = ["--threads", os.environ["CAIRN_TEST_THREADS"]] if os.environ.get("CAIRN_TEST_THREADS") else []
+
+
 def environment(home):
     """Nothing of the caller's but what the sanitizers need, and how threads wait. OMP_WAIT_POLICY=passive
     is for a machine that is busy otherwise: two teams that spin at their barriers on the same cores make
@@ -82,7 +86,7 @@ class Server:
         os.makedirs(home, exist_ok=True)
         command = [PROGRAM, "serve", "-m", self.model, "--port", "0", "--port-file", port_file, "--cache-dir",
                    self.cache, "--cache-disk", "256M", "--cache-reserve", "1M", "--ctx", str(self.ctx),
-                   "--verbose"] + self.options
+                   "--verbose", *THREADS, *self.options]
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                                             env={**environment(home), **self.env})

@@ -87,7 +87,7 @@ def run_model(model):
             again("--warm-start", "on")
             ask(server, prompts[-1])  # notes it
             again()
-            check("warm start: 1 prompt" in server.log())
+            wait_until(lambda: "warm start: 1 prompt" in server.log(), 60, "the warm start")
             answer, n, cached, from_store = ask(server, prompts[-1])
             equal((answer, cached, from_store), (off[-1], on_grid(n), 0), "after a warm start")
     texts = [text for text, _ in off]

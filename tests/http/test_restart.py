@@ -58,7 +58,7 @@ def test_what_does_not_change_kv_keeps_the_prefix():
         _, n, _, _ = chat(server, "Which books are new?")
         time.sleep(2)
         first_port = server.port
-        for change in (("--alias", "somebody"), ("--threads", "1"), ("--batch", "128"), ("--sequences", "2"), ()):
+        for change in (("--alias", "somebody"), ("--threads", "2" if THREADS else "1"), ("--batch", "128"), ("--sequences", "2"), ()):
             server.kill()
             server.options, server.ctx = [*COLD_START, *change], server.ctx if change else 2048
             server.start()
