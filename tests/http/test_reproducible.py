@@ -8,13 +8,13 @@ equal, and what was cached at least the longest prefix shared with anything sent
 before, less one grid step.
 
 CAIRN_REPRODUCIBLE_PROMPTS=20 is the whole of it (6 minutes on 2 cores); the
-ordinary run takes 3 prompts.
+ordinary run takes 2 prompts.
 """
 import random
 
 from cairn_http import *
 
-N_PROMPTS = int(os.environ.get("CAIRN_REPRODUCIBLE_PROMPTS", "3"))
+N_PROMPTS = int(os.environ.get("CAIRN_REPRODUCIBLE_PROMPTS", "2"))
 SHORTEST, LONGEST, TAIL, ANSWER, GRID, CTX = 300, 3000 if N_PROMPTS >= 10 else 1100, 20, 12, 512, 4096
 
 
