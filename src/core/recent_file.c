@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/digest.h"
+#include "core/tokens.h"
 
 #include <stdlib.h>
 
@@ -71,9 +72,8 @@ cairn_status cairn__recent_file_make(const cairn_prompt *prompts, uint32_t n_pro
         const uint32_t shared = shared_with_last(prompts, i);
         cairn__put_u32(p, shared);
         cairn__put_u32(p + 4, prompts[i].n_tokens - shared);
-        p += PROMPT_HEAD;
-        for (uint32_t t = shared; t < prompts[i].n_tokens; t++, p += 4)
-            cairn__put_u32(p, (uint32_t)prompts[i].tokens[t]);
+        cairn__put_tokens(p + PROMPT_HEAD, prompts[i].tokens + shared, prompts[i].n_tokens - shared);
+        p += PROMPT_HEAD + sizeof(int32_t) * (size_t)(prompts[i].n_tokens - shared);
     }
     *ret_file = file;
     *ret_size = (size_t)size;

@@ -131,8 +131,6 @@ static void place_and_restore(cairn__run *run)
     run->from_store = r.from_store;
     run->parts_at = r.shared;
     cairn__resident_restored(engine, run->seq, run->tokens, r.n_tokens);
-    if (r.n_tokens < run->n_resident)
-        run->n_resident = r.n_tokens;
     run->n_cached = engine->seqs.items[run->seq].n;
     cairn__run_plan_rungs(run);
 }

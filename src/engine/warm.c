@@ -15,6 +15,8 @@
 
 #define MIN_TOKENS 256u /* a shorter one is computed in no time; where there are no others the note stays as it is */
 
+static const cairn_digest NO_SALT;
+
 /* ---- for the next process ---- */
 
 static cairn_prompt prompt_of(const cairn__resident *item)
@@ -24,8 +26,7 @@ static cairn_prompt prompt_of(const cairn__resident *item)
 
 static bool is_worth_noting(const cairn__resident *item)
 {
-    static const cairn_digest none;
-    return item->n > 0 && prompt_of(item).n_tokens >= MIN_TOKENS && memcmp(&item->salt, &none, sizeof none) == 0;
+    return item->n > 0 && prompt_of(item).n_tokens >= MIN_TOKENS && memcmp(&item->salt, &NO_SALT, sizeof NO_SALT) == 0;
 }
 
 /* The one used last before `before`; NULL: none. */
@@ -72,8 +73,7 @@ static bool fits(const cairn__engine *engine, const cairn_prompt *prompt)
 {
     uint32_t shared = 0;
     uint32_t n_ctx = cairn__runtime_n_ctx(engine->rt);
-    static const cairn_digest none;
-    cairn__sequences_best(&engine->seqs, &none, prompt->tokens, prompt->n_tokens, &shared);
+    cairn__sequences_best(&engine->seqs, &NO_SALT, prompt->tokens, prompt->n_tokens, &shared);
     return prompt->n_tokens > 1 && prompt->n_tokens < n_ctx &&
            prompt->n_tokens - shared <= n_ctx - cairn__sequences_cells(&engine->seqs);
 }
@@ -107,10 +107,9 @@ static uint32_t bring_back(cairn__engine *engine, const cairn_prompt *prompt)
 /* The prompt that was used last stays longest. */
 static void touch_in_order(cairn__engine *engine, const cairn_prompt *prompts, uint32_t n)
 {
-    static const cairn_digest none;
     while (n-- > 0) {
         uint32_t shared = 0;
-        uint32_t seq = cairn__sequences_best(&engine->seqs, &none, prompts[n].tokens, prompts[n].n_tokens, &shared);
+        uint32_t seq = cairn__sequences_best(&engine->seqs, &NO_SALT, prompts[n].tokens, prompts[n].n_tokens, &shared);
         if (is_most_of(shared, &prompts[n]))
             cairn__sequences_touch(&engine->seqs, seq);
     }

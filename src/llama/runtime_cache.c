@@ -38,12 +38,13 @@ const char *cairn__runtime_unsupported(const cairn__runtime *rt)
     return rt->cache ? cairn_llama_unsupported(rt->cache) : NULL;
 }
 
+static const cairn_digest NO_SALT;
+
 static bool set_salt(cairn__runtime *rt, uint32_t seq, const cairn_digest *salt)
 {
-    static const cairn_digest none;
     char                      text[2 * sizeof salt->bytes + 1];
     cairn__hex(salt->bytes, sizeof salt->bytes, text);
-    bool salted = memcmp(salt, &none, sizeof none) != 0;
+    bool salted = memcmp(salt, &NO_SALT, sizeof NO_SALT) != 0;
     return cairn_llama_set_salt(rt->cache, (llama_seq_id)seq, salted ? text : NULL) == CAIRN_OK;
 }
 
@@ -89,8 +90,7 @@ cairn__restored cairn__seq_restore(cairn__runtime *rt, uint32_t seq, const cairn
 cairn__restored cairn__seq_restore_ahead(cairn__runtime *rt, uint32_t seq, const cairn_prompt *prompt,
                                          uint32_t n_resident, bool (*go_on)(void *ctx), void *ctx)
 {
-    static const cairn_digest none;
-    return restore(rt, seq, &none, prompt, n_resident, go_on, ctx);
+    return restore(rt, seq, &NO_SALT, prompt, n_resident, go_on, ctx);
 }
 
 cairn_prompt *cairn__runtime_recent(cairn__runtime *rt, uint32_t *ret_n_prompts)

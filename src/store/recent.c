@@ -177,24 +177,13 @@ void cairn__notes_destroy(cairn_store *store)
 
 cairn_status cairn__recent_read(const cairn_store *store, int folder_fd, uint8_t **ret_file, cairn__file_info *ret_info)
 {
-    int          fd = -1;
-    uint8_t     *file = NULL;
-    cairn_status status = cairn__open_read(folder_fd, CAIRN__IDENTITY_RECENT, &fd);
-    if (!status)
-        status = cairn__fstat(fd, ret_info);
-    if (!status && (!ret_info->is_regular || ret_info->uid != store->root.uid ||
-                    ret_info->size_bytes < CAIRN__RECENT_HEADER_SIZE || ret_info->size_bytes > CAIRN__RECENT_SIZE_MAX))
-        status = CAIRN_ECORRUPT;
-    if (!status && !(file = malloc((size_t)ret_info->size_bytes)))
-        status = CAIRN_ENOMEM;
-    if (!status)
-        status = cairn__read_at(fd, file, (size_t)ret_info->size_bytes, 0);
-    cairn__close(fd);
-    if (status)
-        free(file);
-    else
-        *ret_file = file;
-    return status;
+    cairn_status status =
+        cairn__disk_read_whole(folder_fd, CAIRN__IDENTITY_RECENT, CAIRN__RECENT_SIZE_MAX, ret_file, ret_info);
+    if (status || ret_info->uid == store->root.uid)
+        return status;
+    free(*ret_file);
+    *ret_file = NULL;
+    return CAIRN_ECORRUPT;
 }
 
 cairn_status cairn__recent_check(const cairn__keyring *keyring, uint8_t *file, size_t size, cairn_prompt **ret_prompts,

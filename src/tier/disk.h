@@ -33,8 +33,11 @@ CAIRN_MUST_USE cairn_status cairn__disk_open_identity(const cairn__root *root, c
 CAIRN_MUST_USE cairn_status cairn__disk_open_identity_named(const cairn__root *root, const char *name, int *ret_fd);
 CAIRN_MUST_USE cairn_status cairn__disk_open_folder(int identity_fd, const cairn_key *parent, int *ret_fd);
 
-/* The text's file, which is bounded: what is longer, or no file, is CAIRN_ECORRUPT.
- * Also CAIRN_ENOENT, CAIRN_EIO, CAIRN_ENOMEM; on error *ret_text is NULL. free(). */
+/* All of a small file, with room for a byte more: what is longer than max_size, or no
+ * plain file, is CAIRN_ECORRUPT. Also CAIRN_ENOENT, CAIRN_EIO, CAIRN_ENOMEM; on error
+ * *ret_data is NULL. free(). */
+CAIRN_MUST_USE cairn_status cairn__disk_read_whole(int folder_fd, const char *name, uint64_t max_size,
+                                                   uint8_t **ret_data, cairn__file_info *ret_info);
 CAIRN_MUST_USE cairn_status cairn__disk_read_identity_text(int identity_fd, uint8_t **ret_text,
                                                            cairn__file_info *ret_info);
 

@@ -40,26 +40,32 @@ cairn_status cairn__disk_open_identity(const cairn__root *root, const cairn_dige
     return cairn__disk_open_identity_named(root, name, ret_fd);
 }
 
-cairn_status cairn__disk_read_identity_text(int identity_fd, uint8_t **ret_text, cairn__file_info *ret_info)
+cairn_status cairn__disk_read_whole(int folder_fd, const char *name, uint64_t max_size, uint8_t **ret_data,
+                                    cairn__file_info *ret_info)
 {
     int          fd = -1;
-    uint8_t     *text = NULL;
-    cairn_status status = cairn__open_read(identity_fd, CAIRN__IDENTITY_TEXT, &fd);
-    *ret_text = NULL;
+    uint8_t     *data = NULL;
+    cairn_status status = cairn__open_read(folder_fd, name, &fd);
+    *ret_data = NULL;
     if (!status)
         status = cairn__fstat(fd, ret_info);
-    if (!status && (!ret_info->is_regular || ret_info->size_bytes > CAIRN__IDENTITY_FILE_MAX))
+    if (!status && (!ret_info->is_regular || ret_info->size_bytes > max_size))
         status = CAIRN_ECORRUPT;
-    if (!status && !(text = malloc((size_t)ret_info->size_bytes + 1)))
+    if (!status && !(data = malloc((size_t)ret_info->size_bytes + 1)))
         status = CAIRN_ENOMEM;
     if (!status)
-        status = cairn__read_at(fd, text, (size_t)ret_info->size_bytes, 0);
+        status = cairn__read_at(fd, data, (size_t)ret_info->size_bytes, 0);
     cairn__close(fd);
     if (status)
-        free(text);
+        free(data);
     else
-        *ret_text = text;
+        *ret_data = data;
     return status;
+}
+
+cairn_status cairn__disk_read_identity_text(int identity_fd, uint8_t **ret_text, cairn__file_info *ret_info)
+{
+    return cairn__disk_read_whole(identity_fd, CAIRN__IDENTITY_TEXT, CAIRN__IDENTITY_FILE_MAX, ret_text, ret_info);
 }
 
 /* What kind of thing was opened. */

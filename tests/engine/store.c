@@ -118,6 +118,22 @@ static void a_prompt_outlives_the_engine(void **state)
 
 #define NOTED 300u
 
+static void open_warm(site *s, uint32_t n_ctx, const char *said)
+{
+    open_site(s, (cairn__runtime_options){.n_seq = 3, .n_ctx = n_ctx});
+    attach(s);
+    assert_true(cairn__engine_await_store(s->h.engine, 60000));
+    assert_true(harness_logged(said));
+}
+
+static void expect_in_memory(site *s, const int32_t *prompt)
+{
+    outcome *o = ask(s, prompt, NOTED);
+    assert_int_equal(o->last.n_cached, NOTED - 1);
+    assert_int_equal(o->last.from_store, 0);
+    outcome_destroy(o);
+}
+
 /* Both are in memory before anybody asks; the one asked last was brought first, and when
  * there is room for one alone it is that one. */
 static void begins_with_the_prompts_of_before(void **state)
@@ -133,26 +149,12 @@ static void begins_with_the_prompts_of_before(void **state)
     outcome_destroy(ask_as(&s, 7, b, NOTED)); /* a tenant's is not noted */
     close_site(&s);
 
-    open_site(&s, (cairn__runtime_options){.n_seq = 3, .n_ctx = 2048});
-    attach(&s);
-    assert_true(cairn__engine_await_store(s.h.engine, 60000));
-    assert_true(harness_logged("warm start: 2 prompts of before, 598 tokens"));
-    for (int i = 0; i < 2; i++) {
-        outcome *o = ask(&s, i ? b : a, NOTED);
-        assert_int_equal(o->last.n_cached, NOTED - 1);
-        assert_int_equal(o->last.from_store, 0);
-        outcome_destroy(o);
-    }
+    open_warm(&s, 2048, "warm start: 2 prompts of before, 598 tokens");
+    expect_in_memory(&s, a);
+    expect_in_memory(&s, b);
     close_site(&s);
-
-    open_site(&s, (cairn__runtime_options){.n_seq = 3, .n_ctx = 512});
-    attach(&s);
-    assert_true(cairn__engine_await_store(s.h.engine, 60000));
-    assert_true(harness_logged("warm start: 1 prompt of before, 299 tokens"));
-    outcome *o = ask(&s, b, NOTED);
-    assert_int_equal(o->last.n_cached, NOTED - 1);
-    assert_int_equal(o->last.from_store, 0);
-    outcome_destroy(o);
+    open_warm(&s, 512, "warm start: 1 prompt of before, 299 tokens");
+    expect_in_memory(&s, b);
     close_site(&s);
     harness_warm_start = false;
     free(a);
