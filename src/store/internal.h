@@ -76,9 +76,10 @@ struct cairn_store {
 
     void (*notice)(void *ctx, const char *line);
     void                *notice_ctx;
-    atomic_uint          spent_day;  /* the last day on which all that may be written was; 0: none */
-    atomic_bool          lost;       /* the root is gone and could not be made again */
-    atomic_uint_fast64_t restore_ps; /* measured picoseconds for a byte, 0: unknown */
+    atomic_uint          spent_day;    /* the last day on which all that may be written was; 0: none */
+    atomic_uint_fast64_t small_budget; /* the last one that was less than a page; 0: none */
+    atomic_bool          lost;         /* the root is gone and could not be made again */
+    atomic_uint_fast64_t restore_ps;   /* measured picoseconds for a byte, 0: unknown */
 
     pthread_mutex_t lock;
     pthread_cond_t  work; /* to the writer: something to do; to the janitor: stop */
@@ -86,8 +87,8 @@ struct cairn_store {
     cairn__put_job *queue_head, *queue_tail;
     uint64_t        queued_bytes;
     uint64_t        put_seq, done_seq; /* of the last job accepted, ended */
-    cairn__note    *notes;           /* to be written; recent.c */
-    bool            notes_under_way; /* some are being written */
+    cairn__note    *notes;             /* to be written; recent.c */
+    bool            notes_under_way;   /* some are being written */
     bool            stop;
     bool            fit_wanted;   /* the writer is to look whether the budget is passed */
     bool            root_suspect; /* and whether the root is still there */
@@ -123,6 +124,7 @@ void cairn__store_set_low(cairn_store *store, bool low);
 void cairn__store_fail_writes(cairn_store *store);
 bool cairn__store_is_spent(cairn_store *store); /* today */
 void cairn__store_set_spent(cairn_store *store);
+void cairn__store_say_small(cairn_store *store, uint64_t page_bytes);
 /* Writer thread: the root is there, or again. False: it is gone. */
 bool cairn__store_check_root(cairn_store *store);
 /* Has the writer do that if it looks as if the root were removed. */

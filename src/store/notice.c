@@ -101,6 +101,19 @@ void cairn__store_set_spent(cairn_store *store)
                       size_text(store->day_bytes, most));
 }
 
+/* ---- a budget that no page fits ---- */
+
+void cairn__store_say_small(cairn_store *store, uint64_t page_bytes)
+{
+    char           page[SIZE_TEXT], most[SIZE_TEXT];
+    const uint64_t budget = store->budget_bytes;
+    if (atomic_exchange_explicit(&store->small_budget, budget, memory_order_relaxed) == budget)
+        return;
+    size_text(page_bytes, page);
+    cairn__notice(store, "disk cache: nothing is stored: one page takes %s, and the cache may have %s; give it more",
+                  page, size_text(budget, most));
+}
+
 /* ---- a root that is gone ---- */
 
 static bool marker_is_there(const cairn_store *store)

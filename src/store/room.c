@@ -63,13 +63,15 @@ cairn_status cairn__store_reserve(cairn_store *store, uint64_t bytes)
         cairn__store_block(store, true);
         return CAIRN_ENOSPC;
     }
-    if (bytes > store->budget_bytes)
-        return CAIRN_ENOSPC; /* else everything would be evicted for nothing */
+    if (bytes > store->budget_bytes) { /* else everything would be evicted for nothing */
+        cairn__store_say_small(store, bytes);
+        return CAIRN_ENOSPC;
+    }
     pass_on_freed(store);
     for (int i = 0; i < MAX_TRIES; i++) {
-        uint64_t              missing = 0;
+        uint64_t             missing = 0;
         cairn__ledger_limits limits = {store->budget_bytes, store->day_bytes};
-        cairn_status          status = cairn__ledger_reserve(store->ledger, bytes, &limits, &missing);
+        cairn_status         status = cairn__ledger_reserve(store->ledger, bytes, &limits, &missing);
         if (status == CAIRN_EBUSY && cairn__store_find_used(store))
             continue;
         if (status == CAIRN_EBUSY || status == CAIRN_EIO) {

@@ -170,6 +170,12 @@ def test_what_is_said():
         server.complete(PROMPT, max_tokens=1)
         equal(log.count("nothing is stored"), server.log().count("nothing is stored"), "said again")
         equal(pages_of(server.cache), [])
+    with Server("--cache-disk", "1M") as server:
+        server.complete(PROMPT, max_tokens=1)
+        wait_until(lambda: "one page takes" in server.log(), 20, "a budget that no page fits")
+        server.complete(prompt_of(60, 700), max_tokens=1)
+        equal(server.log().count("one page takes"), 1)
+        equal(pages_of(server.cache), [])
     with Server("--cache-write-per-day", "5M") as server:
         server.complete(PROMPT, max_tokens=1)
         server.complete(prompt_of(60, 700), max_tokens=1)
