@@ -2,6 +2,7 @@
  * of the including file's compiler flags. XXH_INLINE_ALL makes every xxHash
  * symbol static, so that the builds do not collide. */
 #define XXH_INLINE_ALL
+#define XXH_NO_PREFETCH /* a block is verified right behind its read: it is in the cache */
 #include <xxhash.h>
 
 #include "base/xxh3.h"
