@@ -232,8 +232,8 @@ def _delta_text(event):
     return None
 
 
-def stream(server, path, body, timeout=3600):
-    """Sends `body` with stream on and reads the events as they come."""
+def stream(server, path, body, timeout=3600, on_prefill=None):
+    """Sends `body` with stream on and reads the events as they come; on_prefill("prefill 512/7500") says how far it is."""
     answer = Answer()
     payload = json.dumps({**body, "stream": True}).encode()
     connection = http.client.HTTPConnection(server.host, server.port, timeout=timeout)
@@ -250,6 +250,8 @@ def stream(server, path, body, timeout=3600):
         now = time.monotonic() - start
         if not line:
             break
+        if on_prefill and line.startswith(b": prefill "):
+            on_prefill(line[2:].decode().strip())
         if not line.startswith(b"data:") or line[5:].strip() == b"[DONE]":
             continue
         event = json.loads(line[5:])
@@ -273,32 +275,44 @@ def stream(server, path, body, timeout=3600):
 
 
 class Progress:
-    """A line that shows how long something takes: live on a terminal, else one line."""
+    """A line that shows how long something takes and how far it is: live on a terminal,
+    else one line, and one more every ten seconds that there is something to say."""
 
     def __init__(self, label, stream_=sys.stderr):
         self.label = label
+        self.detail = ""
+        self.said = 0
         self.out = stream_
         self.done = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self):
-        self.start = time.monotonic()
+        self.start = self.said = time.monotonic()
         self.out.write(self.label + (" " if self.out.isatty() else "\n"))
         self.out.flush()
         self.thread.start()
         return self
 
+    def note(self, detail):
+        self.detail = detail
+        if not self.out.isatty() and time.monotonic() - self.said >= 10:
+            self.said = time.monotonic()
+            self.out.write(f"  {detail}\n")
+            self.out.flush()
+
+    def _show(self, detail, end=""):
+        self.out.write(f"\r{self.label} {time.monotonic() - self.start:6.1f} s  {detail}\033[K{end}")
+        self.out.flush()
+
     def _run(self):
         while self.out.isatty() and not self.done.wait(0.1):
-            self.out.write(f"\r{self.label} {time.monotonic() - self.start:6.1f} s")
-            self.out.flush()
+            self._show(self.detail)
 
     def __exit__(self, *_):
         self.done.set()
         self.thread.join()
         if self.out.isatty():
-            self.out.write(f"\r{self.label} {time.monotonic() - self.start:6.1f} s\n")
-            self.out.flush()
+            self._show("", "\n")
 
 
 # ---- numbers ----

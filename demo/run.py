@@ -68,8 +68,8 @@ def ask(server, question, label):
             "messages": [{"role": "system", "content": load("system.md")}, {"role": "user", "content": question}],
             "tools": json.loads(load("tools.json")), "temperature": 0, "max_tokens": MAX_TOKENS,
             "stream_options": {"include_usage": True}}
-    with Progress(label):
-        answer = stream(server, "/v1/chat/completions", body)
+    with Progress(label) as progress:
+        answer = stream(server, "/v1/chat/completions", body, on_prefill=progress.note)
     if answer.cached_tokens is None:
         raise Failure("the answer has no usage.prompt_tokens_details.cached_tokens")
     return answer
@@ -113,7 +113,7 @@ def run(program, model, ctx):
     folder = demo_folder()
     root = empty_root(folder)
     server = start(program, model, folder, root, ctx, "starting cairn, empty cache")
-    a = ask(server, QUESTION_A, "A: first question, cold")
+    a = ask(server, QUESTION_A, "A: first question, cold (one to three minutes on two cores)")
     b = ask(server, QUESTION_B, "B: new session, same system prompt, other question")
     pid = server.pid
     server.kill()
@@ -131,7 +131,7 @@ def run(program, model, ctx):
 The shared prefix has {shared:,} tokens; C restored all of them from the disk.
 Cache root: {root} ({tree_bytes(root) / 1e6:.1f} MB on the disk)
 
-Start the server yourself:
+Start the server yourself (add --cache-dir {root} to begin with this cache):
   {program} serve -m {model} --ctx {ctx} --port 8080
 and ask it:
   curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\

@@ -63,7 +63,7 @@ typedef struct cairn_store_options { /* zero value = defaults */
     const uint8_t *key;
     uint64_t    day_bytes;         /* most that all processes together write a day (UTC); 0: no bound */
     /* Told of changes of state in one line for a person: nothing can be stored and
-     * why, it can again, the folder is gone. From any thread, also before open
+     * why, it can again, a page was bad, the folder is gone. From any thread, also before open
      * returns; must not call the store. NULL: nobody is told. */
     void (*notice)(void *ctx, const char *line);
     void *notice_ctx;

@@ -48,10 +48,14 @@ bool cairn__cli_read_budget(const char *path, uint64_t *ret_budget, cairn_error 
     while (n > 0 && isspace((unsigned char)text[n - 1]))
         n--;
     text[n] = 0;
-    if (parse(text, ret_budget))
+    const char *word = text;
+    while (isspace((unsigned char)*word))
+        word++;
+    if (parse(word, ret_budget))
         return true;
     snprintf(error->text, sizeof error->text,
-             "the file of --cache-disk @%.300s must hold off, auto or a size such as 20G and nothing else", path);
+             "the file of --cache-disk @%.300s must hold off, auto or a size such as 20G and nothing else, not '%.60s'",
+             path, word);
     return false;
 }
 

@@ -297,8 +297,8 @@ static void settle(restore *job, uint32_t limit)
         job->at = 0;
         job->miss = CAIRN_MISS_IO;
     }
-    if (job->at == limit)
-        job->miss = CAIRN_MISS_NONE;
+    if (job->at >= (grid ? limit / grid * grid : limit))
+        job->miss = CAIRN_MISS_NONE; /* no more was ever to come from the store */
 }
 
 static bool arguments_ok(const cairn_llama *cache, llama_seq_id seq, const llama_token *tokens, uint32_t n_tokens,

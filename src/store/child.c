@@ -23,8 +23,10 @@ void cairn__store_quarantine(cairn_store *store, int folder_fd, const cairn__pag
     uint64_t freed = 0;
     cairn__page_name_format(name, text);
     cairn__count(&store->counters.pages_corrupt, 1);
-    if (cairn__quarantine(&store->root, folder_fd, text, inode, cairn__quarantine_limit(store), &freed))
+    if (cairn__quarantine(&store->root, folder_fd, text, inode, cairn__quarantine_limit(store), &freed)) {
         cairn__count(&store->counters.pages_quarantined, 1);
+        cairn__notice(store, "disk cache: a page was bad and is in quarantine: %s", text);
+    }
     atomic_fetch_add_explicit(&store->freed_bytes, freed, memory_order_relaxed);
 }
 

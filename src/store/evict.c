@@ -23,6 +23,7 @@
 #include <string.h>
 
 #define RING_EXTRA (UINT64_C(2) * 4096) /* its extent tree, and growth of the root's folder */
+#define UNNOTED_MAX 1024u
 #define MAX_AGE_NS (UINT64_C(600) * 1000 * 1000 * 1000)
 
 /* ---- evicting one ---- */
@@ -49,6 +50,19 @@ static bool has_children(cairn_store *store, int identity_fd, const cairn__node 
     return found;
 }
 
+/* Where there is no ring yet, keys wait for it: what goes makes the room for it. */
+static void note_evicted(cairn_store *store, const uint8_t key[CAIRN__PAGE_NAME_KEY_SIZE])
+{
+    if (store->ring_fd >= 0) {
+        cairn__ring_note(store->ring_fd, store->n_rings, key, cairn__wall_seconds());
+        return;
+    }
+    if (!store->unnoted)
+        store->unnoted = malloc(UNNOTED_MAX * sizeof(*store->unnoted));
+    if (store->unnoted && store->n_unnoted < UNNOTED_MAX)
+        memcpy(store->unnoted[store->n_unnoted++], key, CAIRN__PAGE_NAME_KEY_SIZE);
+}
+
 static verdict evict_from(cairn_store *store, cairn__evictor *ev, int identity_fd, int folder_fd, cairn__node *n,
                           uint64_t *freed)
 {
@@ -71,8 +85,7 @@ static verdict evict_from(cairn_store *store, cairn__evictor *ev, int identity_f
         return STAYS;
     *freed += info.disk_bytes;
     cairn__count(&store->counters.pages_evicted, 1);
-    if (store->ring_fd >= 0)
-        cairn__ring_note(store->ring_fd, store->n_rings, n->name.key, cairn__wall_seconds());
+    note_evicted(store, n->name.key);
     return GONE;
 }
 
@@ -174,16 +187,26 @@ static void rebuild(cairn_store *store)
     store->evictor = cairn__forest_build(store);
 }
 
+static void open_ring(cairn_store *store)
+{
+    if (cairn__ring_open(store->root.fd, true, &store->ring_fd, &store->n_rings) != CAIRN_OK)
+        store->ring_fd = -1;
+}
+
+static void close_ring(cairn_store *store)
+{
+    cairn__close(store->ring_fd);
+    store->ring_fd = -1;
+}
+
 /* What goes is told to the ledger at once, with the count that it is based on: the
  * same bytes must not be gone twice. */
 static uint64_t evict_some(cairn_store *store, uint64_t bytes)
 {
     uint64_t last_count = cairn__ledger_last_count(store->ledger);
-    if (cairn__ring_open(store->root.fd, true, &store->ring_fd, &store->n_rings) != CAIRN_OK)
-        store->ring_fd = -1;
+    open_ring(store);
     uint64_t freed = store->evictor ? evict_known(store, store->evictor, bytes) : 0;
-    cairn__close(store->ring_fd);
-    store->ring_fd = -1;
+    close_ring(store);
     cairn__ledger_freed(store->ledger, freed, last_count);
     return freed;
 }
@@ -202,6 +225,18 @@ static void make_ring(cairn_store *store)
         return;
     cairn_status status = cairn__ring_create(store->root.fd, size, &made);
     cairn__ledger_commit(store->ledger, reserved, status ? made : made + RING_EXTRA / 2);
+}
+
+static void note_late(cairn_store *store)
+{
+    if (store->n_unnoted == 0)
+        return;
+    open_ring(store);
+    if (store->ring_fd < 0)
+        return;
+    while (store->n_unnoted > 0)
+        note_evicted(store, store->unnoted[--store->n_unnoted]);
+    close_ring(store);
 }
 
 /* What restores cost is kept for whoever evicts next. */
@@ -235,5 +270,6 @@ uint64_t cairn__evict(cairn_store *store, uint64_t bytes)
         freed += evict_some(store, bytes - freed);
     }
     make_ring(store);
+    note_late(store);
     return freed;
 }

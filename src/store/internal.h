@@ -106,9 +106,11 @@ struct cairn_store {
     pthread_t       writer, janitor;
     bool            has_writer, has_janitor;
 
-    cairn__evictor *evictor; /* the writer thread's, like the next two */
+    cairn__evictor *evictor; /* the writer thread's, like the next four */
     int             ring_fd; /* while it evicts; -1: none */
     uint32_t        n_rings;
+    uint8_t (*unnoted)[CAIRN__PAGE_NAME_KEY_SIZE]; /* keys that were evicted before there was a ring; NULL: none yet */
+    uint32_t n_unnoted;
 };
 
 /* ---- store.c ---- */
@@ -124,6 +126,7 @@ void cairn__store_set_low(cairn_store *store, bool low);
 void cairn__store_fail_writes(cairn_store *store);
 bool cairn__store_is_spent(cairn_store *store); /* today */
 void cairn__store_set_spent(cairn_store *store);
+void cairn__store_say_fitted(cairn_store *store, uint64_t freed_bytes);
 void cairn__store_say_small(cairn_store *store, uint64_t page_bytes);
 /* Writer thread: the root is there, or again. False: it is gone. */
 bool cairn__store_check_root(cairn_store *store);

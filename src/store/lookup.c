@@ -251,6 +251,16 @@ static cairn_status end_at_checkpoint(search *s)
     return status;
 }
 
+/* The identity has no folder: it is new, its last page was evicted, or all is gone. */
+static void nothing_there(search *s)
+{
+    cairn__store_suspect_root(s->store);
+    if (s->query->no_pages)
+        return;
+    want_next(s);
+    look_into_ring(s);
+}
+
 static cairn_status run(search *s)
 {
     int          identity_fd;
@@ -259,7 +269,7 @@ static cairn_status run(search *s)
         s->end = 0;
         s->miss = miss_of(status);
         if (status == CAIRN_ENOENT)
-            cairn__store_suspect_root(s->store);
+            nothing_there(s);
         return CAIRN_OK;
     }
     note_identity(s->store, &s->identity, identity_fd);

@@ -101,7 +101,16 @@ void cairn__store_set_spent(cairn_store *store)
                       size_text(store->day_bytes, most));
 }
 
-/* ---- a budget that no page fits ---- */
+/* ---- a budget that is less than there is, or that no page fits ---- */
+
+void cairn__store_say_fitted(cairn_store *store, uint64_t freed_bytes)
+{
+    char freed[SIZE_TEXT], most[SIZE_TEXT];
+    size_text(freed_bytes, freed);
+    size_text(store->budget_bytes, most);
+    if (freed_bytes > 0)
+        cairn__notice(store, "disk cache: %s were evicted: it had more than the %s that it may have", freed, most);
+}
 
 void cairn__store_say_small(cairn_store *store, uint64_t page_bytes)
 {

@@ -94,5 +94,5 @@ void cairn__store_fit_budget(cairn_store *store)
         return;
     uint64_t total = cairn__ledger_total(store->ledger), budget = store->budget_bytes;
     if (total > budget)
-        (void)cairn__evict(store, total - budget);
+        cairn__store_say_fitted(store, cairn__evict(store, total - budget + slack(store)));
 }

@@ -189,6 +189,7 @@ void cairn_store_close(cairn_store *store)
         pthread_join(store->janitor, NULL);
     cairn__notes_destroy(store);
     cairn__evictor_destroy(store->evictor);
+    free(store->unnoted);
     cairn__listings_destroy(store->listings);
     cairn__ledger_close(store->ledger);
     cairn__root_close(&store->root);

@@ -24,7 +24,8 @@ static cairn_status open_parts(cairn_store *store, const char *root, bool ledger
     if (!status && ledger) {
         status = cairn__ledger_open(store->root.fd, &store->ledger);
         if (status && error)
-            snprintf(error->text, sizeof(error->text), "cannot use the file ledger in the cache directory %s: %s",
+            snprintf(error->text, sizeof(error->text),
+                     "cannot use the file ledger in the cache directory %s: %s (verify --dry-run does without)",
                      store->root.path, cairn_status_text(status));
     }
     return status;

@@ -100,7 +100,7 @@ cairn_status cairn__root_path(const char *path, char **ret_path, cairn_error *er
     if (!out)
         return fail(error, CAIRN_EINVAL, "%s",
                     path ? "the working directory has no name, so the cache directory needs an absolute one"
-                         : "neither $XDG_CACHE_HOME nor $HOME is an absolute path; name a cache directory");
+                         : "neither $XDG_CACHE_HOME nor $HOME is an absolute path; name a cache directory (--cache-dir)");
     strip_slashes(out);
     *ret_path = out;
     return CAIRN_OK;

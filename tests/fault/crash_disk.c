@@ -247,7 +247,8 @@ const char *crash_disk_apply(crash_disk *disk, size_t i)
 
 typedef struct fate {
     uint64_t state;   /* xorshift64 */
-    uint32_t keep;    /* of 100 pending pieces this many are kept */
+    uint32_t keep;    /* of 100 pending writes this many are kept */
+    uint32_t names;   /* of 100 pending changes of a folder */
     bool     garbles; /* of the others some are torn or garbled, else all dropped */
 } fate;
 
@@ -263,12 +264,13 @@ static fate fate_of(uint64_t seed)
 {
     static const uint32_t odds[] = {50, 90, 10, 70, 100, 0};
     fate                  f = {.state = seed * UINT64_C(0x9E3779B97F4A7C15) | 1};
-    if (seed < 2) {
-        f.keep = seed ? 100 : 0;
+    if (seed < 3) {
+        f.keep = seed == 1 ? 100 : 0;
+        f.names = seed == 0 ? 0 : 100;
         return f;
     }
     f.garbles = true;
-    f.keep = odds[roll(&f, sizeof(odds) / sizeof(odds[0]))];
+    f.keep = f.names = odds[roll(&f, sizeof(odds) / sizeof(odds[0]))];
     return f;
 }
 
@@ -337,7 +339,7 @@ static void write_dir(const crash_disk *disk, const node *dir, const char *path,
     entries *all = malloc(sizeof(*all));
     *all = dir->sure;
     for (size_t i = 0; i < dir->n_changes; i++)
-        if (roll(fate, 100) < fate->keep)
+        if (roll(fate, 100) < fate->names)
             apply_change(all, &dir->changes[i]);
     for (size_t i = 0; i < all->n; i++) {
         char  child[4096];

@@ -53,7 +53,8 @@ void                      crash_disk_destroy(crash_disk *disk);
 const char *crash_disk_apply(crash_disk *disk, size_t i);
 
 /* Writes one outcome into `path`, an existing empty folder. seed 0: everything
- * pending is dropped; 1: everything is kept; else a mixture. */
+ * pending is dropped; 1: everything is kept; 2: names are, bytes of files are not;
+ * else a mixture. */
 void crash_materialise(const crash_disk *disk, const char *path, uint64_t seed);
 
 /* Names of the pages that must be there, relative to `base`. */

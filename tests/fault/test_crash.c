@@ -322,8 +322,13 @@ static const char *new_boot(const char *folder, uint64_t seed)
     return path;
 }
 
-/* At most `points` outcomes of one recording, spread over its steps: nothing of what
- * was pending, all of it, and mixtures. Returns how many were tried. */
+/* The first ones tried of a step: new names without their data, the worst that a file
+ * system does to a forgotten sync; nothing of what was pending; all of it. */
+static const uint64_t FIRST_OUTCOMES[] = {2, 0, 1};
+#define N_FIRST (sizeof(FIRST_OUTCOMES) / sizeof(FIRST_OUTCOMES[0]))
+
+/* At most `points` outcomes of one recording, spread over its steps, behind the first
+ * ones mixtures. Returns how many were tried. */
 static uint64_t replay(const scenario *s, const play *p, uint64_t seed, uint64_t points)
 {
     crash_disk *disk = crash_disk_create();
@@ -337,7 +342,7 @@ static uint64_t replay(const scenario *s, const play *p, uint64_t seed, uint64_t
         const char *step = crash_disk_apply(disk, i);
         rotten |= strcmp(step, "ROT") == 0;
         for (uint64_t k = 0; tried < points * (i + 1) / n; k++, tried++) {
-            uint64_t outcome = k < 2 && points > n ? k : seed * 1000003 + i * 131 + k + 2;
+            uint64_t outcome = k < N_FIRST && points > n ? FIRST_OUTCOMES[k] : seed * 1000003 + i * 131 + k + N_FIRST;
             snprintf(now_text, sizeof(now_text), "scenario %s, CAIRN_CRASH_SEED=%llu, step %u of %u (%s), outcome %llu",
                      s->name, (unsigned long long)seed, (unsigned)i, (unsigned)n, step, (unsigned long long)outcome);
             MUST(mkdir(path, 0700) == 0);

@@ -125,6 +125,12 @@ def test_finds_and_repairs():
         server.start()
         equal(server.complete(PROMPT, max_tokens=4)["choices"][0]["text"], expected)
         equal(server.terminate(), 0)
+        for page in pages_of(server.cache):
+            flip_last_byte(page)
+        server.start()
+        equal(server.complete(PROMPT, max_tokens=4)["choices"][0]["text"], expected)
+        check("a page was bad and is in quarantine: " in server.log(), server.log())
+        equal(server.terminate(), 0)
 
 
 def test_smaller_while_it_runs():
@@ -149,6 +155,7 @@ def test_smaller_while_it_runs():
             os.kill(server.process.pid, signal.SIGHUP)
             wait_until(lambda: disk_bytes(server.cache) <= 7 << 20, 30, "a smaller cache")
             check("SIGHUP: cache on disk: at most 7 MiB from now on" in server.log(), server.log())
+            wait_until(lambda: "MiB were evicted: it had more than the 7 MiB" in server.log(), 10, "what was evicted")
             write("a lot")
             os.kill(server.process.pid, signal.SIGHUP)
             wait_until(lambda: "the cache's size stays as it is" in server.log(), 10, "a refusal")

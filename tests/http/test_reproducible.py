@@ -27,12 +27,13 @@ def make_prompts():
 
 
 def ask(server, prompt):
-    """((text, logprobs), cached tokens)"""
+    """((text, logprobs), cached tokens, why not more)"""
     answer = server.complete(prompt, max_tokens=ANSWER, logprobs=5)
     usage, choice = answer["usage"], answer["choices"][0]
     equal(usage["prompt_tokens"], len(prompt))
     check(len(choice["logprobs"]["token_logprobs"]) > 0, "no logprobs")
-    return (choice["text"], json.dumps(choice["logprobs"])), usage["prompt_tokens_details"]["cached_tokens"]
+    return (choice["text"], json.dumps(choice["logprobs"])), usage["prompt_tokens_details"]["cached_tokens"], \
+        answer["timings"].get("miss")
 
 
 def settled(server):
@@ -43,7 +44,7 @@ def cold_answers(prompts):
     answers = []
     for prompt in prompts:
         with Server("--reproducible", ctx=CTX) as server:
-            answer, cached = ask(server, prompt)
+            answer, cached, _ = ask(server, prompt)
             equal(cached, 0, "cold")
             answers.append(answer)
     return answers
@@ -61,10 +62,12 @@ class Root:
         self.server, self.sent, self.rows = server, [], 0
 
     def compare(self, what, prompt, want):
-        answer, cached = ask(self.server, prompt)
+        answer, cached, miss = ask(self.server, prompt)
         equal(answer, want, what, len(prompt), "tokens,", cached, "cached")
         least = min(shared(prompt, self.sent), len(prompt) - 1) - GRID
         check(cached >= least, what, len(prompt), "tokens:", cached, "cached, at least", least, "are shared")
+        if prompt in self.sent:
+            equal(miss, "none", what, len(prompt), "tokens: behind the grid nothing is stored, and nothing missed")
         self.sent.append(prompt)
         self.rows += 1
         return cached

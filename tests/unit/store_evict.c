@@ -243,6 +243,48 @@ static cairn_hit look(cairn_store *store, const test_fixture *f, const int32_t *
     return hit;
 }
 
+/* There is no ring before the first eviction, nor room for it. */
+enum { N_PROMPTS = 36, PAGE = 64 * P }; /* 64 KiB each: with the budget below there may be a ring */
+
+static void set_budget(cairn_store *store, uint64_t budget)
+{
+    assert_int_equal(cairn_store_set_budget(store, budget), CAIRN_OK);
+    for (int i = 0; i < 1000 && test_stats(store).used_bytes > budget; i++)
+        usleep(10000);
+    assert_true(test_stats(store).used_bytes <= budget);
+    usleep(200000); /* keys are written behind that */
+}
+
+static uint32_t count_evicted(cairn_store *store, const test_fixture *f, int32_t t[N_PROMPTS][PAGE])
+{
+    uint32_t n_evicted = 0;
+    for (int i = 0; i < N_PROMPTS; i++) {
+        cairn_hit hit = look(store, f, t[i], PAGE);
+        assert_int_equal(hit.miss, hit.cached_tokens == PAGE ? CAIRN_MISS_NONE : CAIRN_MISS_EVICTED);
+        n_evicted += hit.miss == CAIRN_MISS_EVICTED;
+    }
+    return n_evicted;
+}
+
+/* There is no ring before the first eviction, nor room for one. */
+static void first_eviction_is_said(void **state)
+{
+    test_fixture *f = *state;
+    int32_t       t[N_PROMPTS][PAGE];
+    cairn_store  *store = test_open(f->root, 16 << 20, PAGE);
+    for (int i = 0; i < N_PROMPTS; i++) {
+        test_tokens(t[i], PAGE, 100 + (uint64_t)i);
+        test_store(store, f->id, t[i], PAGE);
+    }
+    assert_int_equal(count_evicted(store, f, t), 0);
+    assert_true(test_stats(store).used_bytes > 2 << 20);
+    set_budget(store, test_stats(store).used_bytes * 9 / 10);
+    assert_in_range(count_evicted(store, f, t), 1, N_PROMPTS / 4);
+    set_budget(store, 32 << 10); /* less than a page: the identity goes too */
+    assert_int_equal(count_evicted(store, f, t), N_PROMPTS);
+    cairn_store_close(store);
+}
+
 static void evicted_is_said(void **state)
 {
     test_fixture  *f = *state;
@@ -277,7 +319,7 @@ static void evicted_is_said(void **state)
         if (hit.miss == CAIRN_MISS_EVICTED)
             assert_true(hit.evicted_s <= 60);
     }
-    assert_true(n_evicted >= 3); /* those evicted before there was a ring are not known */
+    assert_true(n_evicted >= 3);
     assert_int_equal(test_stats(store).misses[CAIRN_MISS_EVICTED], n_evicted);
     assert_int_equal(look(store, f, u, P).miss, CAIRN_MISS_NEVER_SEEN);
     test_random r = {77};
@@ -308,6 +350,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(stale_identity_first, test_setup, test_teardown),
         cmocka_unit_test_setup_teardown(restores_are_measured, test_setup, test_teardown),
         cmocka_unit_test(ring_values),
+        cmocka_unit_test_setup_teardown(first_eviction_is_said, test_setup, test_teardown),
         cmocka_unit_test_setup_teardown(evicted_is_said, test_setup, test_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
