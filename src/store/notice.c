@@ -119,7 +119,9 @@ void cairn__store_say_small(cairn_store *store, uint64_t page_bytes)
     if (atomic_exchange_explicit(&store->small_budget, budget, memory_order_relaxed) == budget)
         return;
     size_text(page_bytes, page);
-    cairn__notice(store, "disk cache: nothing is stored: one page takes %s, and the cache may have %s; give it more",
+    cairn__notice(store,
+                  "disk cache: one page takes %s, more than the %s that the cache may have, and is not stored; "
+                  "give it more",
                   page, size_text(budget, most));
 }
 
