@@ -297,7 +297,8 @@ static void settle(restore *job, uint32_t limit)
         job->at = 0;
         job->miss = CAIRN_MISS_IO;
     }
-    if (job->at >= (grid ? limit / grid * grid : limit))
+    const bool all_of_the_grid = grid && job->at >= limit / grid * grid;
+    if (job->at == limit || (all_of_the_grid && job->miss == CAIRN_MISS_NEVER_SEEN))
         job->miss = CAIRN_MISS_NONE; /* no more was ever to come from the store */
 }
 

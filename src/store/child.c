@@ -27,7 +27,8 @@ void cairn__store_quarantine(cairn_store *store, int folder_fd, const cairn__pag
         cairn__count(&store->counters.pages_quarantined, 1);
         cairn__notice(store, "disk cache: a page was bad and is in quarantine: %s", text);
     }
-    atomic_fetch_add_explicit(&store->freed_bytes, freed, memory_order_relaxed);
+    if (freed > 0)
+        atomic_store(&store->freed_unsure, true);
 }
 
 /* The header says what its name says; now compare it with what only the caller

@@ -81,9 +81,13 @@ static verdict evict_from(cairn_store *store, cairn__evictor *ev, int identity_f
     }
     if (has_children(store, identity_fd, n))
         return STAYS;
+    const bool counted = cairn__page_file_is_as_counted(&store->root, folder_fd, &n->name, &info);
     if (cairn__unlink(folder_fd, text) != CAIRN_OK) /* E4 */
         return STAYS;
-    *freed += info.disk_bytes;
+    if (counted)
+        *freed += info.disk_bytes;
+    else
+        cairn__ledger_freed_unsure(store->ledger);
     cairn__count(&store->counters.pages_evicted, 1);
     note_evicted(store, n->name.key);
     return GONE;
@@ -132,7 +136,7 @@ static void lost_child(cairn__evictor *ev, const cairn__node *child, int64_t now
 }
 
 /* The last page of an identity went: its folder and text follow. */
-static uint64_t lost_page(const cairn_store *store, cairn__evictor *ev, uint32_t identity)
+static uint64_t lost_page(cairn_store *store, cairn__evictor *ev, uint32_t identity)
 {
     int pages_fd;
     if (--ev->identities[identity].n_pages > 0 ||
@@ -140,7 +144,9 @@ static uint64_t lost_page(const cairn_store *store, cairn__evictor *ev, uint32_t
         return 0;
     uint64_t freed = cairn__remove_identity(pages_fd, ev->identities[identity].text);
     cairn__close(pages_fd);
-    return freed;
+    if (freed > 0)
+        cairn__ledger_freed_unsure(store->ledger); /* of its files nothing says how they were counted */
+    return 0;
 }
 
 /* Frees from the forest as it is. Pages to be judged later are put back at the end. */
@@ -249,9 +255,11 @@ static void pass_on_price(cairn_store *store)
 
 uint64_t cairn__empty_quarantine(cairn_store *store)
 {
-    uint64_t last_count = cairn__ledger_last_count(store->ledger);
     uint64_t freed = cairn__quarantine_trim(&store->root, 0);
-    cairn__ledger_freed(store->ledger, freed, last_count);
+    if (freed > 0) {
+        cairn__ledger_freed_unsure(store->ledger);
+        (void)!cairn__store_count(store); /* else pages would have to go for what is free already */
+    }
     return freed;
 }
 

@@ -70,47 +70,48 @@ struct cairn_store {
     cairn__listings     *listings;
     cairn__ledger       *ledger;
     cairn__counters      counters;
-    /* Freed by lookups; they don't wait for the ledger's lock, the writer passes it on. */
-    atomic_uint_fast64_t freed_bytes;
-    uint64_t             freed_since; /* the writer's: last count when it passed them on */
 
     void (*notice)(void *ctx, const char *line);
     void                *notice_ctx;
-    atomic_uint          spent_day;    /* the last day on which all that may be written was; 0: none */
     atomic_uint_fast64_t small_budget; /* the last one that was less than a page; 0: none */
-    atomic_bool          lost;         /* the root is gone and could not be made again */
     atomic_uint_fast64_t restore_ps;   /* measured picoseconds for a byte, 0: unknown */
+    atomic_uint          spent_day;    /* the last day on which all that may be written was; 0: none */
+    atomic_bool          said_blocked; /* and nothing was published since */
+    atomic_bool          lost;         /* the root is gone and could not be made again */
+    atomic_bool          young_temps;  /* a count met temporaries whose writers may be dead */
+    atomic_bool          freed_unsure; /* by lookups: they don't wait for the ledger's lock, the writer passes it on */
 
-    pthread_mutex_t lock;
-    pthread_cond_t  work; /* to the writer: something to do; to the janitor: stop */
-    pthread_cond_t  done; /* to flush: a job ended */
-    cairn__put_job *queue_head, *queue_tail;
-    uint64_t        queued_bytes;
-    uint64_t        put_seq, done_seq; /* of the last job accepted, ended */
-    cairn__note    *notes;             /* to be written; recent.c */
-    bool            notes_under_way;   /* some are being written */
-    bool            stop;
-    bool            fit_wanted;   /* the writer is to look whether the budget is passed */
-    bool            root_suspect; /* and whether the root is still there */
-    struct {                      /* identities used lately, so that their folders are touched once an hour */
+    pthread_mutex_t  lock;
+    pthread_cond_t   work; /* to the writer: something to do; to the janitor: stop */
+    pthread_cond_t   done; /* to flush: a job ended */
+    cairn__put_job  *queue_head, *queue_tail;
+    uint64_t         queued_bytes;
+    uint64_t         put_seq, done_seq; /* of the last job accepted, ended */
+    cairn__note     *notes;             /* to be written; recent.c */
+    cairn__file_info last_note;         /* the writer's: as this process left it, and as it was counted */
+    bool             notes_under_way;   /* some are being written */
+    bool             stop;
+    bool             fit_wanted;   /* the writer is to look whether the budget is passed */
+    bool             root_suspect; /* and whether the root is still there */
+    bool             write_failed; /* for good */
+    bool             low_space;    /* below the reserve, or ENOSPC */
+    uint32_t         next_known;
+    struct { /* identities used lately, so that their folders are touched once an hour */
         cairn_digest identity;
         uint64_t     until_ns;
     } known[CAIRN__KNOWN_IDENTITIES];
-    uint32_t   next_known;
     cairn_pin *pins;
-    bool       write_failed;     /* for good */
-    bool       low_space;        /* below the reserve, or ENOSPC */
     uint64_t   blocked_until_ns; /* monotonic; 0: not blocked */
 
     pthread_mutex_t scan_lock; /* one scan at a time in this process */
     pthread_t       writer, janitor;
-    bool            has_writer, has_janitor;
 
+    bool            has_writer, has_janitor;
     cairn__evictor *evictor; /* the writer thread's, like the next four */
     int             ring_fd; /* while it evicts; -1: none */
     uint32_t        n_rings;
+    uint32_t        n_unnoted;
     uint8_t (*unnoted)[CAIRN__PAGE_NAME_KEY_SIZE]; /* keys that were evicted before there was a ring; NULL: none yet */
-    uint32_t n_unnoted;
 };
 
 /* ---- store.c ---- */
@@ -126,6 +127,7 @@ void cairn__store_set_low(cairn_store *store, bool low);
 void cairn__store_fail_writes(cairn_store *store);
 bool cairn__store_is_spent(cairn_store *store); /* today */
 void cairn__store_set_spent(cairn_store *store);
+void cairn__store_say_blocked(cairn_store *store, const char *why);
 void cairn__store_say_fitted(cairn_store *store, uint64_t freed_bytes);
 void cairn__store_say_small(cairn_store *store, uint64_t page_bytes);
 /* Writer thread: the root is there, or again. False: it is gone. */
@@ -223,7 +225,7 @@ void cairn__store_fit_budget(cairn_store *store);
  * False: it can't be counted. */
 bool cairn__store_find_used(cairn_store *store);
 /* Stops taking pages for CAIRN__RECHECK_NS. */
-void cairn__store_block(cairn_store *store, bool low_space);
+void cairn__store_block(cairn_store *store, const char *why); /* NULL: less is free than must be */
 /* Writer thread: frees at least `bytes` if it can. Returns what it freed. */
 uint64_t cairn__evict(cairn_store *store, uint64_t bytes);
 uint64_t cairn__empty_quarantine(cairn_store *store);     /* likewise */

@@ -358,6 +358,14 @@ void cairn__ledger_freed(cairn__ledger *ledger, uint64_t bytes, uint64_t last_co
         note_overstated(ledger);
 }
 
+void cairn__ledger_freed_unsure(cairn__ledger *ledger)
+{
+    cairn__ledger_image im;
+    note_overstated(ledger);
+    if (begin(ledger, &im) == CAIRN_OK)
+        (void)!finish(ledger, &im);
+}
+
 /* ---- counting ---- */
 
 bool cairn__ledger_wants_count(cairn__ledger *ledger)

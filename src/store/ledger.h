@@ -43,6 +43,9 @@ void cairn__ledger_commit(cairn__ledger *ledger, uint64_t reserved_bytes, uint64
  * subtracted, and a count wanted. */
 void     cairn__ledger_freed(cairn__ledger *ledger, uint64_t bytes, uint64_t last_count);
 uint64_t cairn__ledger_last_count(cairn__ledger *ledger); /* takes no lock */
+/* Something was removed, and as what it was counted is not known, since it may have
+ * grown after that: nothing is subtracted, and a count wanted. */
+void cairn__ledger_freed_unsure(cairn__ledger *ledger);
 
 /* True when used is unknown, or known to be too much. */
 bool cairn__ledger_wants_count(cairn__ledger *ledger);

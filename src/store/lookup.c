@@ -29,7 +29,7 @@ typedef struct search {
     cairn_digest       identity;
     cairn__want        want;
     cairn_pin         *pin;
-    uint32_t           end;       /* tokens found, from position 0 */
+    uint32_t           end; /* tokens found, from position 0 */
     bool               has_checkpoint;
     cairn_miss         miss;      /* why it ended */
     uint64_t           evicted_s; /* how long ago the page that is missing was evicted, then */
@@ -217,7 +217,8 @@ static cairn_status find_checkpoint(search *s, cairn__page_file *ret_file, uint3
     *ret_end = 0;
     for (uint32_t end = s->end; end > q->from_tokens && !status && *ret_end == 0;) {
         uint32_t    start = (end - 1) / page * page, found_tokens;
-        cairn__want want = {&s->identity, s->want.identity_fd, chain[start / page], start, q->tokens + start, end - start};
+        cairn__want want = {&s->identity, s->want.identity_fd, chain[start / page],
+                            start,        q->tokens + start,   end - start};
         status = cairn__open_checkpoint(s->store, &want, q->tokens, q->grid_tokens, ret_file, &found_tokens);
         if (!status && found_tokens > 0)
             *ret_end = start + found_tokens;
@@ -231,6 +232,19 @@ static cairn_status find_checkpoint(search *s, cairn__page_file *ret_file, uint3
     return status;
 }
 
+/* Pages are there, or the model has none, and nothing says how its state was behind
+ * them. Not where pages are missing for a reason of their own: what a prompt shares with
+ * another one within the first page makes it no prompt of before. */
+static bool lacks_checkpoint(const search *s, uint32_t end)
+{
+    if (s->query->no_pages)
+        return end > 0 && end < s->query->n_tokens;
+    if (s->miss == CAIRN_MISS_NONE)
+        return end < s->query->n_tokens;
+    return end == 0 && s->miss == CAIRN_MISS_NEVER_SEEN && s->end >= s->store->page_tokens &&
+           s->end > s->query->from_tokens;
+}
+
 /* Ends what was found at a checkpoint, which becomes the pin's last page. */
 static cairn_status end_at_checkpoint(search *s)
 {
@@ -239,8 +253,10 @@ static cairn_status end_at_checkpoint(search *s)
     cairn_status     status = find_checkpoint(s, &file, &end);
     if (status == CAIRN_EIO)
         s->miss = CAIRN_MISS_IO;
-    else if (s->miss == CAIRN_MISS_NONE ? end < s->query->n_tokens : end == 0 && s->end > s->query->from_tokens)
+    else if (lacks_checkpoint(s, end))
         s->miss = CAIRN_MISS_CHECKPOINT;
+    else if (s->query->no_pages && end == 0)
+        s->miss = CAIRN_MISS_NEVER_SEEN;
     s->end = end;
     trim(s);
     if (end == 0)

@@ -78,6 +78,12 @@ void cairn__store_fail_writes(cairn_store *store)
                       cairn__os_error_text());
 }
 
+void cairn__store_say_blocked(cairn_store *store, const char *why)
+{
+    if (!atomic_load(&store->lost) && !atomic_exchange(&store->said_blocked, true))
+        cairn__notice(store, "disk cache: nothing is stored for now: %s; what is there is served", why);
+}
+
 /* ---- what may be written a day ---- */
 
 static uint32_t today(void)

@@ -89,8 +89,9 @@ static cairn_status seal(const cairn_store *store, const cairn__note *note)
     return status ? status : cairn__recent_file_seal(store->keyring, salt, note->file, note->size);
 }
 
-/* *ret_bytes: blocks that it occupies, also where it could not get its name. */
-static cairn_status write_file(int folder_fd, const cairn__note *note, uint64_t *ret_bytes)
+/* *ret_bytes: blocks that it occupies, also where it could not get its name. *ret_info:
+ * what it is under that. */
+static cairn_status write_file(int folder_fd, const cairn__note *note, uint64_t *ret_bytes, cairn__file_info *ret_info)
 {
     char             temp[CAIRN__TEMP_NAME_SIZE];
     cairn__file_info info = {0};
@@ -108,8 +109,16 @@ static cairn_status write_file(int folder_fd, const cairn__note *note, uint64_t 
         status = cairn__rename_across(folder_fd, temp, folder_fd, CAIRN__IDENTITY_RECENT);
     if (!status || cairn__unlink(folder_fd, temp) != CAIRN_OK)
         *ret_bytes = info.disk_bytes;
+    if (cairn__fstat(fd, ret_info) != CAIRN_OK)
+        ret_info->inode = 0;
     cairn__close(fd);
     return status;
+}
+
+/* Nobody touched it since this process wrote it. */
+static bool is_own(const cairn_store *store, const cairn__file_info *info)
+{
+    return info->inode == store->last_note.inode && info->ctime_ns == store->last_note.ctime_ns;
 }
 
 static void replace(cairn_store *store, int folder_fd, const cairn__note *note)
@@ -117,16 +126,20 @@ static void replace(cairn_store *store, int folder_fd, const cairn__note *note)
     const uint64_t   cost = whole_blocks(note->size) + SIDE_BYTES;
     const uint64_t   last_count = cairn__ledger_last_count(store->ledger);
     uint64_t         written = 0;
-    cairn__file_info old = {0};
+    cairn__file_info old = {0}, new = {0};
     if (cairn__store_reserve(store, cost) != CAIRN_OK)
         return;
-    if (cairn__stat(folder_fd, CAIRN__IDENTITY_RECENT, &old) != CAIRN_OK)
-        old.disk_bytes = 0;
-    cairn_status status = write_file(folder_fd, note, &written);
+    const bool   replaces = cairn__stat(folder_fd, CAIRN__IDENTITY_RECENT, &old) == CAIRN_OK;
+    cairn_status status = write_file(folder_fd, note, &written, &new);
     cairn__ledger_commit(store->ledger, cost, written);
-    if (!status)
-        cairn__ledger_freed(store->ledger, old.disk_bytes, last_count);
-    else if (status != CAIRN_ENOENT) /* evicted meanwhile, folder and all */
+    if (!status && replaces && is_own(store, &old))
+        cairn__ledger_freed(store->ledger, store->last_note.disk_bytes, last_count);
+    else if (!status && replaces)
+        cairn__ledger_freed_unsure(store->ledger);
+    if (!status) {
+        store->last_note = new;
+        store->last_note.disk_bytes = written;
+    } else if (status != CAIRN_ENOENT) /* evicted meanwhile, folder and all */
         cairn__count(&store->counters.write_errors, 1);
 }
 

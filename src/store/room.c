@@ -14,22 +14,22 @@ static uint64_t slack(const cairn_store *store)
     return store->budget_bytes / 100;
 }
 
-void cairn__store_block(cairn_store *store, bool low_space)
+void cairn__store_block(cairn_store *store, const char *why)
 {
     pthread_mutex_lock(&store->lock);
     store->blocked_until_ns = cairn__monotonic_ns() + CAIRN__RECHECK_NS;
     pthread_mutex_unlock(&store->lock);
-    if (low_space)
+    if (why)
+        cairn__store_say_blocked(store, why);
+    else
         cairn__store_set_low(store, true);
 }
 
 /* What lookups freed goes to the ledger here, so that they never wait for it. */
 static void pass_on_freed(cairn_store *store)
 {
-    uint64_t now = cairn__ledger_last_count(store->ledger); /* before: what is freed after this is passed on next time */
-    uint64_t freed = atomic_exchange_explicit(&store->freed_bytes, 0, memory_order_relaxed);
-    cairn__ledger_freed(store->ledger, freed, store->freed_since);
-    store->freed_since = now;
+    if (atomic_exchange(&store->freed_unsure, false))
+        cairn__ledger_freed_unsure(store->ledger);
 }
 
 static bool is_stopping(cairn_store *store)
@@ -60,7 +60,7 @@ cairn_status cairn__store_reserve(cairn_store *store, uint64_t bytes)
 {
     bool hopeless = false;
     if (!cairn__store_space_left(store, bytes)) {
-        cairn__store_block(store, true);
+        cairn__store_block(store, NULL);
         return CAIRN_ENOSPC;
     }
     if (bytes > store->budget_bytes) { /* else everything would be evicted for nothing */
@@ -75,7 +75,9 @@ cairn_status cairn__store_reserve(cairn_store *store, uint64_t bytes)
         if (status == CAIRN_EBUSY && cairn__store_find_used(store))
             continue;
         if (status == CAIRN_EBUSY || status == CAIRN_EIO) {
-            cairn__store_block(store, false); /* else each page would walk the root, or wait for a lock, in vain */
+            /* Else each page would walk the root, or wait for a lock, in vain. */
+            cairn__store_block(store, status == CAIRN_EBUSY ? "what lies in the folder can't be counted"
+                                                            : "the file ledger can't be locked or written");
             return CAIRN_EIO;
         }
         if (status == CAIRN_EACCES)

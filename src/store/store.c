@@ -85,7 +85,7 @@ static cairn_status set_limits(cairn_store *store, cairn_error *error)
     if (store->reserve_bytes == 0)
         store->reserve_bytes = max_u64(min_u64(16 * GIB, space.total_bytes / 10), GIB);
     if (!cairn__store_space_left(store, 0))
-        cairn__store_block(store, true);
+        cairn__store_block(store, NULL);
     return CAIRN_OK;
 }
 
@@ -98,8 +98,6 @@ static cairn_status open_tier(cairn_store *store, const char *path, cairn_error 
     status = cairn__listings_create(&store->listings);
     if (!status)
         status = cairn__ledger_open(store->root.fd, &store->ledger);
-    if (!status)
-        store->freed_since = cairn__ledger_last_count(store->ledger);
     if (status)
         return say(error, status,
                    "cannot use the file ledger in the cache directory %s: %s; make it writable, on a file system "

@@ -98,7 +98,7 @@ static void clear_folder(clearing *c, int identity_fd, const char *fanout)
     cairn__page_name page;
     const char      *name = NULL;
     int              fd;
-    uint64_t         freed = 0, last_count = cairn__ledger_last_count(c->store->ledger);
+    uint64_t         freed = 0;
     if (cairn__open_dir(identity_fd, fanout, &fd) != CAIRN_OK)
         return;
     cairn_status status = cairn__names_read(fd, &names);
@@ -110,17 +110,12 @@ static void clear_folder(clearing *c, int identity_fd, const char *fanout)
             clear_file(c, fd, name, &freed);
     cairn__names_done(&names);
     cairn__close(fd);
-    freed += cairn__remove_folder(identity_fd, fanout);
-    cairn__ledger_freed(c->store->ledger, freed, last_count);
-    c->result.freed_bytes += freed;
+    c->result.freed_bytes += freed + cairn__remove_folder(identity_fd, fanout);
 }
 
 static void drop_empty_folder(clearing *c, int identity_fd, const char *fanout)
 {
-    uint64_t last_count = cairn__ledger_last_count(c->store->ledger);
-    uint64_t freed = cairn__remove_folder(identity_fd, fanout);
-    cairn__ledger_freed(c->store->ledger, freed, last_count);
-    c->result.freed_bytes += freed;
+    c->result.freed_bytes += cairn__remove_folder(identity_fd, fanout);
 }
 
 /* The folders of an identity, by `each`, and then itself if no page is in it. */
@@ -132,12 +127,9 @@ static void for_identity(clearing *c, int pages_fd, const char *name,
         return;
     c->identity = name;
     for_folders(c, fd, CAIRN__FANOUT_NAME_SIZE - 1, each);
-    uint64_t last_count = cairn__ledger_last_count(c->store->ledger);
-    uint64_t freed = forget ? cairn__remove_recent(fd) : 0;
+    c->result.freed_bytes += forget ? cairn__remove_recent(fd) : 0;
     cairn__close(fd);
-    freed += cairn__remove_identity(pages_fd, name);
-    cairn__ledger_freed(c->store->ledger, freed, last_count);
-    c->result.freed_bytes += freed;
+    c->result.freed_bytes += cairn__remove_identity(pages_fd, name);
 }
 
 static void clear_identity(clearing *c, int pages_fd, const char *name)
@@ -165,17 +157,16 @@ static cairn_status for_identities(clearing *c, void (*each)(clearing *c, int pa
 static uint64_t clear_ring(cairn_store *store)
 {
     cairn__file_info info;
-    uint64_t         last_count = cairn__ledger_last_count(store->ledger);
     if (cairn__stat(store->root.fd, CAIRN__RING_FILE, &info) != CAIRN_OK ||
         cairn__unlink(store->root.fd, CAIRN__RING_FILE) != CAIRN_OK)
         return 0;
-    cairn__ledger_freed(store->ledger, info.disk_bytes, last_count);
     return info.disk_bytes;
 }
 
 cairn_status cairn__tool_clear(cairn_store *store, cairn__tool_result *ret_result)
 {
-    clearing     c = {.store = store};
+    clearing c = {.store = store};
+    cairn__ledger_freed_unsure(store->ledger); /* what goes is subtracted by the count at the end */
     cairn_status status = for_identities(&c, clear_identity);
     c.result.freed_bytes += cairn__empty_quarantine(store) + clear_ring(store);
     cairn_status counted = cairn__store_count(store); /* the ledger is right again, dead temporaries are gone */
@@ -194,10 +185,10 @@ cairn_status cairn__tool_prune(cairn_store *store, uint64_t to_bytes, cairn__too
 {
     clearing           c = {.store = store};
     cairn__tool_result r = {0};
-    bool               known = cairn__store_find_used(store);
     uint64_t           freed = 1;
-    if (known) /* eviction knows those with pages alone */
-        (void)!for_identities(&c, drop_empty_identity);
+    cairn__ledger_freed_unsure(store->ledger);
+    (void)!for_identities(&c, drop_empty_identity); /* eviction knows those with pages alone */
+    bool known = cairn__store_find_used(store);
     r.freed_bytes = c.result.freed_bytes;
     for (int i = 0; known && i < PRUNE_ROUNDS && freed; i++) {
         uint64_t total = cairn__ledger_total(store->ledger);

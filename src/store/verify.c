@@ -73,9 +73,9 @@ bool cairn__verify_quarantine(cairn__verifier *v, int folder_fd, const char *nam
     uint64_t     freed;
     if (v->request->dry_run)
         return false;
-    uint64_t last_count = cairn__ledger_last_count(store->ledger);
-    bool     gone = cairn__quarantine(&store->root, folder_fd, name, inode, cairn__quarantine_limit(store), &freed);
-    cairn__ledger_freed(store->ledger, freed, last_count);
+    bool gone = cairn__quarantine(&store->root, folder_fd, name, inode, cairn__quarantine_limit(store), &freed);
+    if (freed > 0)
+        cairn__ledger_freed_unsure(store->ledger);
     return gone;
 }
 

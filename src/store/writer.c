@@ -86,7 +86,7 @@ static void note_error(writer *w, cairn_status status, bool fatal)
     if (fatal)
         cairn__store_fail_writes(store); /* W2 */
     else if (status != CAIRN_ENOENT && status != CAIRN_EINVAL)
-        cairn__store_block(store, status == CAIRN_ENOSPC);
+        cairn__store_block(store, status == CAIRN_ENOSPC ? NULL : cairn__os_error_text());
 }
 
 /* ---- a page into the batch ---- */
@@ -143,8 +143,15 @@ static void unlink_short(cairn_store *store, int folder_fd, const cairn__page_na
     if (cairn__store_is_pinned(store, name->key)) /* its blocks would stay in use, uncounted */
         return;
     uint64_t last_count = cairn__ledger_last_count(store->ledger);
-    if (cairn__stat(folder_fd, text, &info) == CAIRN_OK && cairn__unlink(folder_fd, text) == CAIRN_OK)
+    if (cairn__stat(folder_fd, text, &info) != CAIRN_OK)
+        return;
+    const bool counted = cairn__page_file_is_as_counted(&store->root, folder_fd, name, &info);
+    if (cairn__unlink(folder_fd, text) != CAIRN_OK)
+        return;
+    if (counted)
         cairn__ledger_freed(store->ledger, info.disk_bytes, last_count);
+    else
+        cairn__ledger_freed_unsure(store->ledger);
 }
 
 static void supersede(cairn_store *store, const item *it)
@@ -180,6 +187,7 @@ static uint64_t payload_of(const cairn_page *page)
 static void note_published(writer *w, const item *it)
 {
     forget_failure(w, &it->page->key);
+    atomic_store(&w->store->said_blocked, false);
     cairn__count(&w->store->counters.pages_published, 1);
     cairn__count(&w->store->counters.bytes_written, payload_of(it->page));
     if (it->page->kind == CAIRN_PAGE)
@@ -283,8 +291,8 @@ static bool wait_for_work(writer *w)
     cairn__note *notes = w->n_items == 0 ? cairn__notes_take_locked(store) : NULL;
     bool         go_on = w->n_items > 0 || notes || !store->stop;
     pthread_mutex_unlock(&store->lock);
-    if (go_on && !cairn__store_check_root(store))
-        cairn__store_block(store, false);
+    if (go_on && !cairn__store_check_root(store)) /* which said so */
+        cairn__store_block(store, "the folder is gone");
     if (fit)
         cairn__store_fit_budget(store);
     cairn__notes_write(store, notes);

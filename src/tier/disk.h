@@ -77,6 +77,11 @@ CAIRN_MUST_USE cairn_status cairn__page_file_open_in(const cairn__root *root, in
  * above; CAIRN_ECORRUPT also for a plain one. For tools. */
 CAIRN_MUST_USE cairn_status cairn__page_file_open_shape(const cairn__root *root, int folder_fd,
                                                         const cairn__page_name *name, cairn__page_file *ret_file);
+/* Whether the file, of which `info` was just learnt, is the page of its name, of the size
+ * that its header says: then it takes what it did when it was counted. Not where that
+ * can't be told; of a page under another's key sizes alone are compared. */
+bool cairn__page_file_is_as_counted(const cairn__root *root, int folder_fd, const cairn__page_name *name,
+                                    const cairn__file_info *info);
 /* Reads block `block` (below n_blocks) into dst[0..its size) and proves it there: its
  * checksum, or by decrypting it. Only after CAIRN_OK may dst be used. From any
  * thread. CAIRN_ECORRUPT: it is bad, or the file ends before it. CAIRN_EIO,

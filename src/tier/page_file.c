@@ -134,8 +134,7 @@ static bool fits_name(const cairn__page_file *file, const cairn__page_name *name
     const cairn__page_header *h = &file->header;
     return memcmp(h->key.bytes, name->key, sizeof(name->key)) == 0 &&
            memcmp(h->parent.bytes, name->parent, sizeof(name->parent)) == 0 && h->n_tokens == name->n_tokens &&
-           is_checkpoint(h) == name->is_checkpoint &&
-           cairn__page_file_size(h) == file->info.size_bytes;
+           is_checkpoint(h) == name->is_checkpoint && cairn__page_file_size(h) == file->info.size_bytes;
 }
 
 static void fill_arrays(cairn__page_file *file)
@@ -243,6 +242,39 @@ cairn_status cairn__page_file_read(const cairn__root *root, const cairn__page_fi
     return status ? status : cairn__page_prove_block(root->keyring, &file->header, block, dst);
 }
 
+/* Blocks beyond the end, and the extent tree: what cairn__batch_page_cost() allows for. */
+static bool takes_what_it_should(const cairn__file_info *info)
+{
+    return info->n_links == 1 && info->disk_bytes <= info->size_bytes + info->size_bytes / 256 + 3 * UINT64_C(4096);
+}
+
+static cairn_status load_as_far_as_known(const cairn__root *root, const cairn__page_name *name, cairn__page_file *file)
+{
+    uint32_t     size = 0;
+    cairn_status status = read_header(file, &size);
+    if (!status)
+        status = cairn__page_peek(file->memory, CAIRN__PAGE_FIXED_SIZE, &file->header);
+    if (status)
+        return status;
+    if (file->header.sealed &&
+        (!root->keyring || cairn__page_decode_sealed(root->keyring, file->memory, size, &file->header) != CAIRN_OK))
+        return load_shape(file, name);
+    if (!file->header.sealed)
+        status = cairn__page_decode(file->memory, size, &file->header);
+    return status ? status : fits_name(file, name) ? CAIRN_OK : CAIRN_ECORRUPT;
+}
+
+bool cairn__page_file_is_as_counted(const cairn__root *root, int folder_fd, const cairn__page_name *name,
+                                    const cairn__file_info *info)
+{
+    cairn__page_file file = {.fd = -1};
+    bool             good = takes_what_it_should(info) && open_named(root, folder_fd, name, &file) == CAIRN_OK &&
+                file.info.inode == info->inode && file.info.size_bytes == info->size_bytes &&
+                load_as_far_as_known(root, name, &file) == CAIRN_OK;
+    cairn__page_file_close(&file);
+    return good;
+}
+
 static bool take_from(const cairn__window *window, const cairn__page_file *file, uint32_t block, void *dst)
 {
     const uint64_t offset = file->block_offset[block], size = file->block_size[block];
@@ -273,11 +305,11 @@ static bool fill(cairn__window *window, const cairn__page_file *file, uint32_t b
     return true;
 }
 
-cairn_status cairn__page_file_read_through(const cairn__root *root, const cairn__page_file *file,
-                                           cairn__window *window, uint32_t block, uint32_t end, void *dst)
+cairn_status cairn__page_file_read_through(const cairn__root *root, const cairn__page_file *file, cairn__window *window,
+                                           uint32_t block, uint32_t end, void *dst)
 {
-    bool have = take_from(window, file, block, dst) ||
-                (fill(window, file, block, end) && take_from(window, file, block, dst));
+    bool have =
+        take_from(window, file, block, dst) || (fill(window, file, block, end) && take_from(window, file, block, dst));
     return have ? cairn__page_prove_block(root->keyring, &file->header, block, dst)
                 : cairn__page_file_read(root, file, block, dst);
 }

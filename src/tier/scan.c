@@ -10,8 +10,9 @@
 
 #include <string.h>
 
-/* v1/<identity>/<fan-out>/file is depth 3; deeper things are not ours. */
-#define MAX_DEPTH 4
+/* v1/<identity>/<fan-out>/file is depth 3; deeper things are not ours, and counted as
+ * far as this, a descriptor each. */
+#define MAX_DEPTH 40
 
 typedef struct walk {
     const cairn__scan_request *request;
@@ -64,8 +65,10 @@ static void see_temp(walk *w, int folder_fd, const char *name)
         return;
     }
     w->result.n_left++;
-    if (lock != HELD)
-        w->result.total_bytes += info.disk_bytes;
+    if (lock == HELD)
+        return;
+    w->result.n_young++;
+    w->result.total_bytes += info.disk_bytes;
 }
 
 static void walk_folder(walk *w, int parent_fd, const char *name, int depth);

@@ -31,6 +31,7 @@ typedef struct cairn__scan_result {
     uint64_t total_bytes;       /* blocks of everything, folders included; needs stat_files */
     uint64_t freed_bytes;       /* of the temporaries removed; not in total_bytes */
     uint32_t n_removed, n_left; /* temporaries removed; and left: young, or their writer lives */
+    uint32_t n_young;           /* of these, without a writer that is known to live */
     bool     complete;          /* every folder could be read */
 } cairn__scan_result;
 
