@@ -45,13 +45,15 @@ bool cairn__cli_read_budget(const char *path, uint64_t *ret_budget, cairn_error 
     size_t n = 0;
     if (!read_text(path, text, &n, error))
         return false;
+    text[n]          = 0;
+    const bool whole = strlen(text) == n && n < TEXT_SIZE;
     while (n > 0 && isspace((unsigned char)text[n - 1]))
         n--;
-    text[n] = 0;
+    text[n]          = 0;
     const char *word = text;
     while (isspace((unsigned char)*word))
         word++;
-    if (parse(word, ret_budget))
+    if (whole && parse(word, ret_budget))
         return true;
     snprintf(error->text, sizeof error->text,
              "the file of --cache-disk @%.300s must hold off, auto or a size such as 20G and nothing else, not '%.60s'",

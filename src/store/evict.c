@@ -217,16 +217,32 @@ static uint64_t evict_some(cairn_store *store, uint64_t bytes)
     return freed;
 }
 
+/* True: there is none, or no longer one that is of no use. */
+static bool wants_ring(cairn_store *store)
+{
+    cairn__file_info info;
+    open_ring(store);
+    const bool works = store->ring_fd >= 0;
+    close_ring(store);
+    if (works)
+        return false;
+    if (cairn__stat(store->root.fd, CAIRN__RING_FILE, &info) == CAIRN_ENOENT)
+        return true;
+    if (cairn__unlink(store->root.fd, CAIRN__RING_FILE) != CAIRN_OK)
+        return false;
+    cairn__ledger_freed_unsure(store->ledger);
+    return true;
+}
+
 /* The ring of evicted keys is made when there is something to note and room for it;
  * a tool uses one that is there. */
 static void make_ring(cairn_store *store)
 {
-    cairn__file_info     info;
     uint64_t             made = 0, missing;
     uint32_t             size = cairn__ring_file_size(store->budget_bytes);
     cairn__ledger_limits limits = {.budget_bytes = store->budget_bytes};
     const uint64_t       reserved = size + RING_EXTRA;
-    if (!store->has_writer || size == 0 || cairn__stat(store->root.fd, CAIRN__RING_FILE, &info) != CAIRN_ENOENT ||
+    if (!store->has_writer || size == 0 || !wants_ring(store) ||
         cairn__ledger_reserve(store->ledger, reserved, &limits, &missing) != CAIRN_OK)
         return;
     cairn_status status = cairn__ring_create(store->root.fd, size, &made);

@@ -98,9 +98,10 @@ cairn_status cairn__root_path(const char *path, char **ret_path, cairn_error *er
     else
         out = below_working_directory(path);
     if (!out)
-        return fail(error, CAIRN_EINVAL, "%s",
-                    path ? "the working directory has no name, so the cache directory needs an absolute one"
-                         : "neither $XDG_CACHE_HOME nor $HOME is an absolute path; name a cache directory (--cache-dir)");
+        return fail(
+            error, CAIRN_EINVAL, "%s",
+            path ? "the working directory has no name, so the cache directory needs an absolute one"
+                 : "neither $XDG_CACHE_HOME nor $HOME is an absolute path; name a cache directory (--cache-dir)");
     strip_slashes(out);
     *ret_path = out;
     return CAIRN_OK;
@@ -287,9 +288,11 @@ static cairn_status claim(const cairn__root *root, cairn_error *error)
     if (status)
         return status;
     status = cairn__set_mode(root->fd, 0700);
-    return status ? fail(error, outward(status), "cannot make the cache directory %s private: %s", root->path,
-                         cairn__os_error_text())
-                  : CAIRN_OK;
+    return status
+               ? fail(error, outward(status),
+                      "cannot make the cache directory %s private: %s; name one that can be written to (--cache-dir)",
+                      root->path, cairn__os_error_text())
+               : CAIRN_OK;
 }
 
 static cairn_status make_folders(const cairn__root *root, cairn_error *error)

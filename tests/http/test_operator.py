@@ -156,9 +156,10 @@ def test_smaller_while_it_runs():
             wait_until(lambda: disk_bytes(server.cache) <= 7 << 20, 30, "a smaller cache")
             check("SIGHUP: cache on disk: at most 7 MiB from now on" in server.log(), server.log())
             wait_until(lambda: "MiB were evicted: it had more than the 7 MiB" in server.log(), 10, "what was evicted")
-            write("a lot")
-            os.kill(server.process.pid, signal.SIGHUP)
-            wait_until(lambda: "the cache's size stays as it is" in server.log(), 10, "a refusal")
+            for n, text in enumerate(("a lot", "30M" + 70 * " " + "junk", "40M\0junk")):
+                write(text)
+                os.kill(server.process.pid, signal.SIGHUP)
+                wait_until(lambda: server.log().count("the cache's size stays as it is") == n + 1, 10, "a refusal")
             os.unlink(path)
             os.mkfifo(path)  # nobody writes into it, and the server must not wait for that
             os.kill(server.process.pid, signal.SIGHUP)

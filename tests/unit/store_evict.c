@@ -328,6 +328,15 @@ static void evicted_is_said(void **state)
     test_write_file(path, garbage, sizeof(garbage)); /* harmless */
     for (int i = 0; i < 40; i++)
         assert_int_not_equal(look(store, f, t[i], 4 * P).miss, CAIRN_MISS_EVICTED);
+    test_write_file(path, garbage, 100); /* of no use: another one is made */
+    for (int i = 0; i < 40; i++) {
+        int32_t more[4 * P];
+        test_tokens(more, 4 * P, 3000 + (uint64_t)i);
+        test_store(store, f->id, more, 4 * P);
+    }
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, 8192);
+    assert_true(test_stats(store).used_bytes >= test_tree_of(f->root).disk_bytes);
     test_store(store, f->id, u, P);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkdir(path, 0700), 0); /* so is this */
