@@ -221,10 +221,11 @@ static uint64_t evict_some(cairn_store *store, uint64_t bytes)
 static bool wants_ring(cairn_store *store)
 {
     cairn__file_info info;
-    open_ring(store);
-    const bool works = store->ring_fd >= 0;
-    close_ring(store);
-    if (works)
+    uint32_t         n_rings;
+    int              fd = -1;
+    cairn_status     status = cairn__ring_open(store->root.fd, true, &fd, &n_rings);
+    cairn__close(fd);
+    if (status != CAIRN_ENOENT)
         return false;
     if (cairn__stat(store->root.fd, CAIRN__RING_FILE, &info) == CAIRN_ENOENT)
         return true;
