@@ -114,6 +114,7 @@ static void note_replaced(void **state)
     cairn_store       *store = test_open(f->root, BUDGET, P);
     const cairn_digest digest = test_namespace(f->id);
     const cairn_prompt prompt = {t, P};
+    test_sleep_ms(300); /* the count that follows opening is over */
     test_tokens(t, P, 1);
     test_store(store, f->id, t, P);
     cairn__identity_name(&digest, name);
