@@ -95,8 +95,8 @@ CAIRN_MUST_USE cairn_status cairn__engine_attach_store(cairn__engine *engine, ca
 
 /* Waits until the store is attached, and what a warm start brings is in memory, or
  * neither will be; at most timeout_ms. False: not yet. Before the first submit: a
- * restarted server that waits a moment
- * here answers its first request from the store instead of letting it wait. */
+ * restarted server that waits a moment here answers its first request from the store
+ * instead of letting it wait. */
 bool cairn__engine_await_store(cairn__engine *engine, uint32_t timeout_ms);
 
 /* [any thread] CAIRN_EBUSY: queue full, or the engine is stopping. Events of a job come in order and end

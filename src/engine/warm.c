@@ -5,8 +5,8 @@
  * as far as they fit beside each other. Each is looked up, compared and verified like
  * any request's: the note decides what is brought early, never what it is.
  *
- * A request that arrives meanwhile ends it. Prompts under a salt
- * are neither noted nor brought back: their tenant's key is not known before it comes. */
+ * A request that arrives meanwhile ends it. Prompts under a salt are neither noted nor
+ * brought back: their tenant's key is not known before it comes. */
 #include "engine/internal.h"
 #include "os/clock.h"
 

@@ -135,18 +135,17 @@ static void lost_child(cairn__evictor *ev, const cairn__node *child, int64_t now
     cairn__forest_push(ev, child->parent);
 }
 
-/* The last page of an identity went: its folder and text follow. */
-static uint64_t lost_page(cairn_store *store, cairn__evictor *ev, uint32_t identity)
+/* The last page of an identity went: its folder and text follow, of which nothing says
+ * how they were counted. */
+static void lost_page(cairn_store *store, cairn__evictor *ev, uint32_t identity)
 {
     int pages_fd;
     if (--ev->identities[identity].n_pages > 0 ||
         cairn__open_dir(store->root.fd, CAIRN__ROOT_PAGES, &pages_fd) != CAIRN_OK)
-        return 0;
-    uint64_t freed = cairn__remove_identity(pages_fd, ev->identities[identity].text);
+        return;
+    if (cairn__remove_identity(pages_fd, ev->identities[identity].text) > 0)
+        cairn__ledger_freed_unsure(store->ledger);
     cairn__close(pages_fd);
-    if (freed > 0)
-        cairn__ledger_freed_unsure(store->ledger); /* of its files nothing says how they were counted */
-    return 0;
 }
 
 /* Frees from the forest as it is. Pages to be judged later are put back at the end. */
@@ -161,7 +160,7 @@ static uint64_t evict_known(cairn_store *store, cairn__evictor *ev, uint64_t byt
         switch (evict_node(store, ev, &ev->nodes[i], &freed)) {
         case GONE:
             lost_child(ev, &ev->nodes[i], now_s);
-            freed += lost_page(store, ev, ev->nodes[i].identity);
+            lost_page(store, ev, ev->nodes[i].identity);
             break;
         case AGAIN:
             cairn__forest_push(ev, i);
@@ -273,22 +272,20 @@ static void pass_on_price(cairn_store *store)
 uint64_t cairn__empty_quarantine(cairn_store *store)
 {
     uint64_t freed = cairn__quarantine_trim(&store->root, 0);
-    if (freed > 0) {
+    if (freed > 0)
         cairn__ledger_freed_unsure(store->ledger);
-        (void)!cairn__store_count(store); /* else pages would have to go for what is free already */
-    }
     return freed;
 }
 
 uint64_t cairn__evict(cairn_store *store, uint64_t bytes)
 {
     uint64_t freed = cairn__empty_quarantine(store);
-    bool     fresh = is_stale(store->evictor);
-    if (freed >= bytes)
-        return freed;
+    bool     fresh = freed > 0 || is_stale(store->evictor);
     pass_on_price(store);
     if (fresh)
-        rebuild(store);
+        rebuild(store); /* which counts: else pages would have to go for what is free already */
+    if (freed >= bytes)
+        return freed;
     freed += evict_some(store, bytes - freed);
     if (!fresh && freed < bytes) {
         rebuild(store);

@@ -217,8 +217,7 @@ static cairn_status find_checkpoint(search *s, cairn__page_file *ret_file, uint3
     *ret_end = 0;
     for (uint32_t end = s->end; end > q->from_tokens && !status && *ret_end == 0;) {
         uint32_t    start = (end - 1) / page * page, found_tokens;
-        cairn__want want = {&s->identity, s->want.identity_fd, chain[start / page],
-                            start,        q->tokens + start,   end - start};
+        cairn__want want = {&s->identity, s->want.identity_fd, chain[start / page], start, q->tokens + start, end - start};
         status = cairn__open_checkpoint(s->store, &want, q->tokens, q->grid_tokens, ret_file, &found_tokens);
         if (!status && found_tokens > 0)
             *ret_end = start + found_tokens;

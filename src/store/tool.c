@@ -166,9 +166,10 @@ static uint64_t clear_ring(cairn_store *store)
 cairn_status cairn__tool_clear(cairn_store *store, cairn__tool_result *ret_result)
 {
     clearing c = {.store = store};
-    cairn__ledger_freed_unsure(store->ledger); /* what goes is subtracted by the count at the end */
+    cairn__ledger_freed_unsure(store->ledger); /* what goes is subtracted by the count at the end, ... */
     cairn_status status = for_identities(&c, clear_identity);
     c.result.freed_bytes += cairn__empty_quarantine(store) + clear_ring(store);
+    cairn__ledger_freed_unsure(store->ledger); /* ... and not by another process's that came too early */
     cairn_status counted = cairn__store_count(store); /* the ledger is right again, dead temporaries are gone */
     if (counted == CAIRN_EBUSY && cairn__store_find_used(store))
         counted = CAIRN_OK;
@@ -186,8 +187,9 @@ cairn_status cairn__tool_prune(cairn_store *store, uint64_t to_bytes, cairn__too
     clearing           c = {.store = store};
     cairn__tool_result r = {0};
     uint64_t           freed = 1;
-    cairn__ledger_freed_unsure(store->ledger);
     (void)!for_identities(&c, drop_empty_identity); /* eviction knows those with pages alone */
+    if (c.result.freed_bytes > 0)
+        cairn__ledger_freed_unsure(store->ledger);
     bool known = cairn__store_find_used(store);
     r.freed_bytes = c.result.freed_bytes;
     for (int i = 0; known && i < PRUNE_ROUNDS && freed; i++) {

@@ -243,8 +243,7 @@ static cairn_hit look(cairn_store *store, const test_fixture *f, const int32_t *
     return hit;
 }
 
-/* There is no ring before the first eviction, nor room for it. */
-enum { N_PROMPTS = 36, PAGE = 64 * P }; /* 64 KiB each: with the budget below there may be a ring */
+enum { N_PROMPTS = 36, PAGE = 64 * P }; /* 64 KiB each: with budgets for so much there may be a ring */
 
 static void set_budget(cairn_store *store, uint64_t budget)
 {
