@@ -502,16 +502,18 @@ static void say_where(void)
             now_plan.also ? ", unlink fails too" : "");
 }
 
-static uint64_t next_n(uint64_t n)
+/* Two failures in a row sit behind one call, and threads decide which one that is. */
+static uint64_t next_n(const fault_plan *plan)
 {
-    return n < 8 || getenv("CAIRN_CRASH_POINTS") ? n + 1 : 2 * n;
+    const uint64_t each = plan->also ? 24 : 8;
+    return plan->n < each || getenv("CAIRN_CRASH_POINTS") ? plan->n + 1 : 2 * plan->n;
 }
 
 static void drive(const world *prepared, const scenario *s, fault_plan plan, bool loses, totals *t)
 {
     now_scenario = s;
     now_plan = plan;
-    for (now_plan.n = 1; run_once(prepared, s, &now_plan, loses, t) > 0; now_plan.n = next_n(now_plan.n))
+    for (now_plan.n = 1; run_once(prepared, s, &now_plan, loses, t) > 0; now_plan.n = next_n(&now_plan))
         continue;
     now_plan.n = 0;
 }
